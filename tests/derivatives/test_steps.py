@@ -45,6 +45,27 @@ PROGRAMS: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 6, "T": 4},
     ),
+    "extrema of elements that two indices tell": (
+        (
+            "def f(double(N) A, double(M,K) B) -> (T) { T(i) = A(i) for t in 0:2 {"
+            " T(2*i+k) max= A(i+k) * B(i,k) * T(i) where i in 0:3, k in 0:3  T(i) = T(i) * A(i) } }"
+        ),
+        {"N": 7, "M": 3, "K": 3},
+    ),
+    "products of elements that two indices tell": (
+        (
+            "def f(double(N) A, double(M,K) B) -> (T, U) { T(i) = A(i)  U(2*i+k) *=! B(i,k) for t in 0:2 {"
+            " T(2*i+k) *= A(i+k) * B(i,k) where i in 0:3, k in 0:3  U(2*i+k) min= 0.7 where i in 0:3, k in 0:3 } }"
+        ),
+        {"N": 7, "M": 3, "K": 3},
+    ),
+    "extrema of elements that a quotient and a remainder tell": (
+        (
+            "def f(double(N,K) A) -> (double(2,2) T) { T(i/2,i%2) max=! A(i,k) where i in 0:4 for t in 0:2 {"
+            " T(i/2,i%2) max= A(i,t) * T(i/2,1) where i in 0:4  T(i,j) = T(i,j) * T(j,i) } }"
+        ),
+        {"N": 4, "K": 3},
+    ),
     "sums and maxima that go on": (
         (
             "def f(double(T,N) X) -> (s, m) { s(n) = 0.1 * X(0,n)  m(n) = X(0,n)"
@@ -344,3 +365,29 @@ def test_refusals() -> None:
     text = "def f(float(N) X, int32(N) I) -> (float(N) D) { D(i) = X(i) for t in 0:2 { D(I(i)) max= X(i) * D(i) } }"
     with pytest.raises(tc.DerivativeError, match="what data choose among steps has no derivative here yet, but for"):
         tc.define(text).f.gradient()
+
+
+@pytest.mark.parametrize("name", ["lu", "ludcmp", "cholesky"])
+@pytest.mark.parametrize(("n", "block"), [(5, 2), (4, 2)])
+def test_factors_in_blocks_of_columns(name: str, n: int, block: int) -> None:
+    """Their inner blocks end at ``min((b+1)*B, N)``, which no subscript of the sweep backwards may have in it."""
+    torch = pytest.importorskip("torch")
+    text = (EXAMPLES.parent / "polybench" / "solvers" / f"{name}.tc").read_text()
+    rng = np.random.default_rng(n)
+    half = rng.standard_normal((n, n))
+    a = torch.tensor(half @ half.T / n + n * np.eye(n), requires_grad=True)  # no rows to exchange
+    b = torch.tensor(rng.standard_normal(n), requires_grad=True)
+    d = rng.standard_normal(n) if name == "ludcmp" else np.tril(rng.standard_normal((n, n)))
+    whole = {
+        "lu": lambda: torch.linalg.lu_factor(a)[0],
+        "ludcmp": lambda: torch.linalg.solve(a, b),
+        "cholesky": lambda: torch.linalg.cholesky(a),
+    }[name]()
+    inputs = [a, b] if name == "ludcmp" else [a]
+    expected = torch.autograd.grad(whole, inputs, torch.tensor(d))
+    backward = tc.define(text)[name].gradient().backward
+    found = backward.reference(*(t.detach().numpy() for t in inputs), block, d)
+    for own, other in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+        if name == "cholesky":  # torch shares what is symmetric
+            own = (np.tril(own) + np.tril(own).T) / 2
+        np.testing.assert_allclose(own, other.numpy(), rtol=1e-9, atol=1e-9)

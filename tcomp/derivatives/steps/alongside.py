@@ -120,11 +120,10 @@ class _Alongside(InPlace):
         for number, part in enumerate(parts):
             value = part if not number else total(value, part)
         if goes_on and before is not None:
-            outer, added = tuple(map(name, self.outer(position))), self.new(f"added_{own}", self.wide(statement.target))
-            operator = "+=!" if statement.reduction_indices else "="
-            yield statement_of(added, outer, operator, value, ranges)
-            value, kept = syntax.Binary("+", before, element(added, outer)), self.ranges(position, outer=True)
-            yield statement_of(own, places, "=", value, kept)
+            (there, at), added = self.aside(position), self.new(f"added_{own}", self.wide(statement.target))
+            operator = "+=!" if statement.reduction_indices or not self.tells(position) else "="
+            yield statement_of(added, there, operator, value, ranges)
+            yield from self._set(position, own, syntax.Binary("+", before, element(added, at)))
             return
         operator = "=" if statement.reduction is None else "+=" if goes_on else "+=!"
         yield statement_of(own, places, operator, value, ranges)
@@ -145,12 +144,25 @@ class _Alongside(InPlace):
         if statement.reduction == "*":
             made, factor = self.factor(position)
             yield from made
-            yield statement_of(own, places, "=", product(here, factor), ranges)
+            yield from self._set(position, own, product(here, factor))
             return
         found = self.extremes(position)
         yield from found.statements
         shared = syntax.Binary("/", here, found.count)
-        yield statement_of(own, places, "=", syntax.Conditional(found.was_new, shared, ZERO), ranges)
+        yield from self._set(position, own, syntax.Conditional(found.was_new, shared, ZERO))
+
+    def _set(self, position: int, own: str, value: Expr) -> Iterator[syntax.Statement]:
+        """A tangent of what a statement goes on from, made of what it was."""
+        places, ranges = self.places(position), self.ranges(position, outer=True)
+        if self.tells(position):
+            yield statement_of(own, places, "=", value, ranges)
+            return
+        made, (there, at) = (
+            self.new(f"new_{own}", self.wide(self.function.statements[position].target)),
+            self.aside(position),
+        )
+        yield statement_of(made, there, "max=!", value, ranges)
+        yield statement_of(own, places, "max=!", element(made, at), ranges)
 
     def _part(self, adjoint: Adjoint) -> Expr:
         """What the movement of one read contributes."""

@@ -204,7 +204,8 @@ class _Backwards(Swept):
         if position in self.kept:
             places, kept, ranges = self._overwritten(position)
             value = element(self.kept[position], kept)
-            yield statement_of(self.function.statements[position].target, places, "=", value, ranges)
+            operator = "=" if self.function.statements[position].scatters else self.sets(position)
+            yield statement_of(self.function.statements[position].target, places, operator, value, ranges)
 
     def _is_lost(self, position: int) -> bool:
         """Whether a derivative may read what a statement overwrites."""
@@ -314,7 +315,8 @@ class _Backwards(Swept):
         statement = self.function.statements[position]
         own, places = self.adjoints[statement.target], self.places(position)
         here = seed = element(own, tuple(map(self._text, statement.subscripts)))
-        aside = reads_its_target(statement)
+        goes_on = statement.reduction != "+" and not statement.initialise
+        aside = reads_its_target(statement) or (goes_on and not self.tells(position))
         if aside:
             outer = self._telling(position)
             ranges = tuple(r for r in self.ranges(position) if r.index.name in outer)
@@ -341,7 +343,7 @@ class _Backwards(Swept):
         is_single = {n for s in places for n in names_in(s)} <= self._scalars(statement)
         begun = []
         if value is not None and (not statement.initialise or self._is_read_before(position)):
-            operator = "=" if is_single else "+=!"
+            operator = "=" if is_single else self.sets(position) if goes_on else "+=!"
             begun = [statement_of(own, places, operator, value, self.ranges(position, outer=True))]
         if aside:
             yield from begun

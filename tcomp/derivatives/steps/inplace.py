@@ -165,13 +165,15 @@ class InPlace(Derivation):
         statement = self.function.statements[position]
         if statement.scatters and (statement.reduction != "+" or statement.initialise):
             self.refuse(statement.span, "what data choose among steps has no derivative here yet, but for `+=`")
-        if statement.reduction not in (None, "+") and not self._tells(position):
-            self.refuse(statement.span, f"`{statement.reduction}` has no derivative for elements such as these yet")
         if self.first_wins and statement.reduction in ("max", "min"):
             self.refuse(statement.span, "ties='first' is for reductions outside of such blocks")
 
-    def _tells(self, position: int) -> bool:
-        """Whether different outer indices are different elements in a step: each is alone, as in ``T(t, 2*i + 1)``."""
+    def tells(self, position: int) -> bool:
+        """Whether different outer indices are different elements in a step: each is alone, as in ``T(t, 2*i + 1)``.
+
+        Not so in ``T(2*i + k) max= ..``, where what is known of an element has its subscripts, and is set by ``max=!``
+        of values that are equal: `=` writes no element twice.
+        """
         found: list[str] = []
         outer = self.outer(position)
         for subscript in self.function.statements[position].subscripts:
@@ -187,27 +189,38 @@ class InPlace(Derivation):
         has_doubles = any(e.dtype.name == "float64" for e in walk(statement.value))
         return syntax.Cast("float", value) if has_doubles and self.wide(tensor) == "float" else value
 
+    def sets(self, position: int) -> str:
+        """The operator that gives each element that a statement writes a value, once or several times the same."""
+        return "=" if self.tells(position) else "max=!"
+
+    def aside(self, position: int) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+        """Where another tensor has what belongs to the element that a statement writes: as it is written, and read."""
+        if self.tells(position):
+            outer = tuple(map(name, self.outer(position)))
+            return outer, outer
+        return self.places(position), tuple(map(self._text, self.function.statements[position].subscripts))
+
     def extremes(self, position: int) -> Extremes:
         """The new value of a maximum or minimum, and how many of its values are it."""
         statement = self.function.statements[position]
-        kind, outer = spelling(self.function.tensors[statement.target]), tuple(map(name, self.outer(position)))
+        kind, (places, here) = spelling(self.function.tensors[statement.target]), self.aside(position)
         wide, ranges = self.wide(statement.target), self.ranges(position)
         own, ties = self.new(f"new_{statement.target}", kind), self.new(f"ties_{statement.target}", wide)
-        new, value = element(own, outer), self._text(statement.value)
+        new, value = element(own, here), self._text(statement.value)
         is_new, was_new = syntax.Binary("==", value, new), syntax.Binary("==", self.old(position), new)
         operator = f"{statement.reduction}="
         made: list[syntax.Statement] = []
         one = ONE if wide == "float" else syntax.Cast("double", ONE)
         if not statement.initialise:
-            kept = self.ranges(position, outer=True)
-            made.append(statement_of(own, outer, "=", self.old(position), kept))
-            made.append(statement_of(own, outer, operator, value, ranges))
-            made.append(statement_of(ties, outer, "=", syntax.Conditional(was_new, one, ZERO), kept))
+            kept, sets = self.ranges(position, outer=True), self.sets(position)
+            made.append(statement_of(own, places, sets, self.old(position), kept))
+            made.append(statement_of(own, places, operator, value, ranges))
+            made.append(statement_of(ties, places, sets, syntax.Conditional(was_new, one, ZERO), kept))
         else:
-            made.append(statement_of(own, outer, f"{operator}!", value, ranges))
+            made.append(statement_of(own, places, f"{operator}!", value, ranges))
         count = "+=!" if statement.initialise else "+="
-        made.append(statement_of(ties, outer, count, syntax.Conditional(is_new, one, ZERO), ranges))
-        return Extremes(tuple(made), is_new, was_new, element(ties, outer))
+        made.append(statement_of(ties, places, count, syntax.Conditional(is_new, one, ZERO), ranges))
+        return Extremes(tuple(made), is_new, was_new, element(ties, here))
 
     def old(self, position: int) -> Expr:
         """The element that a statement writes, before it does."""
@@ -219,17 +232,17 @@ class InPlace(Derivation):
         statement = self.function.statements[position]
         if not statement.initialise:
             seed = product(seed, self.old(position))
-            if not statement.reduction_indices:
+            if not statement.reduction_indices and self.tells(position):
                 return (), seed
-        outer, wide = tuple(map(name, self.outer(position))), self.wide(statement.target)
+        (places, here), wide = self.aside(position), self.wide(statement.target)
         value, one = self._text(statement.value), ONE if wide == "float" else syntax.Cast("double", ONE)
         zeros, rest = self.new(f"zeros_{statement.target}", wide), self.new(f"nonzero_{statement.target}", wide)
         is_zero, ranges = syntax.Binary("==", value, ZERO), self.ranges(position)
         made = (
-            statement_of(zeros, outer, "+=!", syntax.Conditional(is_zero, one, ZERO), ranges),
-            statement_of(rest, outer, "*=!", syntax.Conditional(is_zero, one, value), ranges),
+            statement_of(zeros, places, "+=!", syntax.Conditional(is_zero, one, ZERO), ranges),
+            statement_of(rest, places, "*=!", syntax.Conditional(is_zero, one, value), ranges),
         )
-        count, whole = element(zeros, outer), product(seed, element(rest, outer))
+        count, whole = element(zeros, here), product(seed, element(rest, here))
         alone = syntax.Conditional(syntax.Binary("&&", syntax.Binary("==", count, ONE), is_zero), whole, ZERO)
         none = syntax.Binary("==", count, ZERO)
         return made, syntax.Conditional(none, syntax.Binary("/", whole, value), alone)
@@ -237,11 +250,11 @@ class InPlace(Derivation):
     def factor(self, position: int) -> tuple[tuple[syntax.Statement, ...], Expr]:
         """What ``*=`` multiplies an element by."""
         statement = self.function.statements[position]
-        if not statement.reduction_indices:
+        if not statement.reduction_indices and self.tells(position):
             return (), self._text(statement.value)
-        outer, own = tuple(map(name, self.outer(position))), self.new("factor", self.wide(statement.target))
-        made = statement_of(own, outer, "*=!", self._text(statement.value), self.ranges(position))
-        return (made,), element(own, outer)
+        (places, here), own = self.aside(position), self.new("factor", self.wide(statement.target))
+        made = statement_of(own, places, "*=!", self._text(statement.value), self.ranges(position))
+        return (made,), element(own, here)
 
     def all_of(
         self, tensor: str, own: str, value: Callable[[tuple[Expr, ...]], Expr], *, from_zero: bool = False

@@ -27,17 +27,19 @@ Item = syntax.Statement | syntax.Loop
 def reversed_loop(loop: syntax.Loop) -> syntax.Loop:
     """A block with a range that runs what stands in it, which is in its order already, for the last step first.
 
-    ``N - t`` is the step for ``t in 1:N``.  Where a bound is no sum, steps are counted from 0: then the step has
-    one of the bounds only.
+    ``N - t`` is the step for ``t in 1:N``.  Where a bound is no sum, ``-t`` is, for ``t in -last:1 - first``: then no
+    subscript has the bounds in it, which are not affine in the steps around as ``min((b+1)*B, N)`` is not.
     """
     lower, upper = loop.lower, loop.upper
     assert lower is not None and upper is not None
-    are_sums = polynomial_of(lower) is not None and polynomial_of(upper) is not None
-    start: Expr = lower if are_sums else syntax.Number("0")
-    end = upper if start == lower else syntax.Binary("-", upper, lower)
-    last = _plus(shortest(_plus(start, upper)), -1)
-    places = {loop.index.name: shortest(syntax.Binary("-", last, name(loop.index.name)))}
-    return replace(loop, lower=start, upper=end, body=tuple(_moved(item, places) for item in loop.body))
+    index = loop.index
+    if polynomial_of(lower) is None or polynomial_of(upper) is None:
+        places: dict[str, Expr] = {index.name: syntax.Unary("-", index)}
+        lower, upper = (shortest(syntax.Binary("-", syntax.Number("1"), bound)) for bound in (upper, lower))
+    else:
+        last = _plus(shortest(_plus(lower, upper)), -1)
+        places = {index.name: shortest(syntax.Binary("-", last, index))}
+    return replace(loop, lower=lower, upper=upper, body=tuple(_moved(item, places) for item in loop.body))
 
 
 def _plus(one: Expr, other: Expr | int) -> Expr:
@@ -49,7 +51,7 @@ def _plus(one: Expr, other: Expr | int) -> Expr:
 
 def _moved(item: Item, places: Mapping[str, Expr]) -> Item:
     """What stands in a block, with another value of its step."""
-    move: Callable[[Expr], Expr] = lambda e: _short(substitute(e, places))  # noqa: E731
+    move: Callable[[Expr], Expr] = lambda e: _less_last(_short(substitute(e, places)))  # noqa: E731
     value: Callable[[Expr], Expr] = lambda e: _with_short_places(substitute(e, places))  # noqa: E731
     if isinstance(item, syntax.Loop):
         lower, upper = (None if e is None else move(e) for e in (item.lower, item.upper))
@@ -93,6 +95,16 @@ def _short(expr: Expr) -> Expr:
         return name(own)
 
     return _closed(shortest(opened(expr)), atoms)
+
+
+def _less_last(expr: Expr) -> Expr:
+    """``1 - k`` for ``-k + 1``."""
+    expr = with_children(expr, [_less_last(child) for child in syntax.children(expr)])
+    match expr:
+        case syntax.Binary(op="+", lhs=syntax.Unary(op="-") as less, rhs=more):
+            return syntax.Binary("-", more, less.operand)
+        case _:
+            return expr
 
 
 def _closed(expr: Expr, atoms: Mapping[str, Expr]) -> Expr:
