@@ -160,25 +160,39 @@ def _driver(
     lines += ["  char *const block = memory;", "  int status = 0;", "  (void)block;"]
     ends = {value.name: f"in{k}" for k, value in enumerate(net.network.inputs)}
     ends |= {value.name: f"out{k}" for k, value in enumerate(net.network.outputs)}
-    for step in net.steps:
-        one = interfaces[step.number]
-        arguments = []
-        for value, argument in zip((*step.group.arguments, *step.group.results), one.arguments, strict=True):
-            root, offset = net.place_of(value)
-            if root in offsets:
-                base, offset = "weights", offsets[root] + offset
-            else:
-                base = f"(char *){ends[root]}" if root in ends else "block"
-            kind = "const void *" if argument.role == "input" else "void *"
-            arguments.append(f"({kind})({base} + {offset})")
-        own = one.variants[0].source.scratch_bytes
-        arguments += [f"block + {results}"] * (own > 0)
-        lines.append(f"  if (!status) status = {one.name}{'_in' if own else ''}({', '.join(arguments)});")
+    for run in net.runs:
+        in_turns = run.turns > 1
+        lines += [f"  for (int turn = 0; turn < {run.turns}; turn++) {{"] if in_turns else []
+        for step in net.steps[run.steps.start : run.steps.stop]:
+            one = interfaces[step.number]
+            arguments = _arguments(net, step, one, ends, offsets)
+            own = one.variants[0].source.scratch_bytes
+            arguments += [f"block + {results}"] * (own > 0)
+            call = f"{one.name}{'_in' if own else ''}({', '.join(arguments)})"
+            lines.append(f"{'    ' if in_turns else '  '}if (!status) status = {call};")
+        lines += ["  }"] if in_turns else []
     lines += ["  return status;", "}", "", f"int {name}({', '.join(_ends(net))}) {{"]
     lines += [f"  void *const memory = aligned_alloc({_ROOM}, {block});", "  if (!memory) return 2;"]
     names = ", ".join([*ends.values(), "memory"])
     lines += [f"  const int status = {name}_with({names});", "  free(memory);"]
     return "\n".join([*lines, "  return status;", "}", ""])
+
+
+def _arguments(
+    net: CompiledNetwork, step: Step, one: Interface, ends: dict[str, str], offsets: dict[str, int]
+) -> list[str]:
+    """What a kernel is called with: addresses, which may advance from turn to turn."""
+    arguments = []
+    for value, argument in zip((*step.group.arguments, *step.group.results), one.arguments, strict=True):
+        root, offset = net.place_of(value)
+        if root in offsets:
+            base, offset = "weights", offsets[root] + offset
+        else:
+            base = f"(char *){ends[root]}" if root in ends else "block"
+        further = f" + (size_t)turn * {step.advances[value]}" if step.advances.get(value) else ""
+        kind = "const void *" if argument.role == "input" else "void *"
+        arguments.append(f"({kind})({base} + {offset}{further})")
+    return arguments
 
 
 def _whole(count: int) -> int:

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tcomp.backends.source import PACKED
@@ -15,7 +15,7 @@ from tcomp.errors import Diagnostic, NetworkError
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.networks.checked import checked
 from tcomp.networks.grouping import Group
-from tcomp.networks.network import Network
+from tcomp.networks.network import Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.storage import Storage
 from tcomp.networks.views import Array, spread
@@ -29,13 +29,15 @@ T = TypeVar("T")
 class Step:
     """One kernel: the operation, the values that it reads and writes, and the number of its kernel.
 
-    What runs outside has neither operation nor kernel, and the number -1.
+    What runs outside has neither operation nor kernel, and the number -1.  ``advances`` has the bytes by which values
+    lie further from turn to turn, where steps run in turns.
     """
 
     operation: Operation | None
     group: Group
     kernel: Kernel | None
     number: int
+    advances: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def weights(self) -> frozenset[str]:
@@ -72,40 +74,63 @@ class Step:
         return math.prod(last.shape) * last.dtype.itemsize if last is not None and last.name == PACKED else 0
 
     @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of what it reads and writes in one turn."""
+        network = self.group.network
+        names = (*self.group.arguments, *self.group.results)
+        return {name: v.shape for name, v in zip(names, (*network.inputs, *network.outputs), strict=True)}
+
+    @property
     def told(self) -> str:
         """The defs that it computes, in order."""
         return " + ".join(call.function for call in self.group.calls)
 
 
-def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tuple[Step, ...]:
+class Operations:
+    """The operations of groups, each read once for all that have the same text."""
+
+    def __init__(self, network: Network) -> None:
+        self._source = network.name
+        self._made: dict[str, Operation] = {}
+
+    def __call__(self, group: Group) -> Operation:
+        """The operation of a group.  Raises CompileError."""
+        *defs, layer = group.network.parts
+        text = "".join((*defs, layer))
+        if text not in self._made:
+            self._made[text] = checked(layer, group.network.name, self._source, defs)
+        return self._made[text]
+
+
+def compiled(
+    network: Network,
+    storage: Storage,
+    options: NetworkOptions,
+    operations: Operations,
+    advances: Sequence[Mapping[str, int]] = (),
+) -> tuple[Step, ...]:
     """The steps, each with its kernel.  Raises what compiling a def raises, and NetworkError."""
     chosen = _chosen(storage.steps, options.kernels)
-    operations: dict[str, Operation] = {}
     wanted: dict[tuple[Any, ...], tuple[Operation, Group, MappingOptions | None, frozenset[str]]] = {}
     keys: list[tuple[Any, ...] | None] = []
     for group in storage.steps:
         if group.outside is not None:
             keys.append(None)
             continue
-        *defs, layer = group.network.parts
-        text = "".join((*defs, layer))
-        if text not in operations:
-            operations[text] = checked(layer, group.network.name, network.name, defs)
+        operation, text = operations(group), str(group.network)
         option = chosen.get(id(group))
         layouts = tuple(storage.layouts[name].strides for name in (*group.arguments, *group.results))
         weights = _weights(network, storage, group) if options.pack_weights else frozenset()
         key = (text, layouts, option, tuple(name in weights for name in group.arguments))
-        wanted.setdefault(key, (operations[text], group, option, weights))
+        wanted.setdefault(key, (operation, group, option, weights))
         keys.append(key)
-    values = network.by_name
 
-    def array(name: str) -> Array:
-        layout, value = storage.layouts[name], values[name]
-        return spread(value.shape, value.dtype, layout.strides)
+    def array(name: str, value: Value) -> Array:
+        return spread(value.shape, value.dtype, storage.layouts[name].strides)
 
     def kernel_of(operation: Operation, group: Group, option: MappingOptions | None, weights: frozenset[str]) -> Kernel:
-        out = tuple(array(name) for name in group.results)
-        arguments = [array(name) for name in group.arguments]
+        out = tuple(map(array, group.results, group.network.outputs))
+        arguments = list(map(array, group.arguments, group.network.inputs))
         inputs = operation.function.inputs
         names = {tensor.name for tensor, name in zip(inputs, group.arguments, strict=True) if name in weights}
         if names and not operation.function.recurs:
@@ -118,8 +143,8 @@ def compiled(network: Network, storage: Storage, options: NetworkOptions) -> tup
     kernels = dict(zip(wanted, side_by_side(kernel_of, list(wanted.values()), options.workers), strict=True))
     numbers = {key: number for number, key in enumerate(wanted)}
     return tuple(
-        Step(None, group, None, -1) if key is None else Step(wanted[key][0], group, kernels[key], numbers[key])
-        for key, group in zip(keys, storage.steps, strict=True)
+        Step(None, group, None, -1) if key is None else Step(wanted[key][0], group, kernels[key], numbers[key], further)
+        for key, group, further in zip(keys, storage.steps, advances or [{}] * len(keys), strict=True)
     )
 
 

@@ -31,6 +31,9 @@ class NetworkOptions:
     skip_zeros: bool = field(default=True, metadata={"help": "weights of zero are left out where that pays"})
     join_followers: bool = field(default=True, metadata={"help": "functions of elements join the kernel before them"})
     views: bool = field(default=True, metadata={"help": "permutations and slices are read where they lie"})
+    split_batch: bool = field(
+        default=True, metadata={"help": "runs of kernels go over a few images at a time where that pays"}
+    )
     share_memory: bool = field(default=True, metadata={"help": "results lie in one block, one over another"})
     pack_weights: bool = field(default=True, metadata={"help": "panels of weights are packed once and kept"})
     one_call: bool = field(default=True, metadata={"help": "all kernels run in one call of C"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -16,15 +17,16 @@ from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure, Link
 from tcomp.bound.ahead import aligned
 from tcomp.errors import ShapeError, TcompError
 from tcomp.networks import checked
+from tcomp.networks.batches.splitting import split
 from tcomp.networks.grouping import group
-from tcomp.networks.kernels import Step, compiled, side_by_side
+from tcomp.networks.kernels import Operations, Step, compiled, side_by_side
 from tcomp.networks.lowering.passes import Lowered, lower
 from tcomp.networks.network import Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.placing import ALIGNMENT, Life, Places
 from tcomp.networks.precision.agreement import Agreement
-from tcomp.networks.rewriting.applying import told
-from tcomp.networks.storage import Layout, stored
+from tcomp.networks.storage import Layout, Run, stored
+from tcomp.networks.studies.explaining import explained
 from tcomp.networks.studies.profile import Profile, Row
 from tcomp.networks.uncollected import uncollected
 from tcomp.storage.cache import store
@@ -73,7 +75,13 @@ class CompiledNetwork:
         self._values = self.network.by_name
         groups = group(self.network, followers=self.options.join_followers)
         self._storage = stored(self.network, groups, views=self.options.views, share=self.options.share_memory)
-        self.steps: tuple[Step, ...] = compiled(self.network, self._storage, self.options)
+        operations = Operations(self.network)
+        advances: tuple[dict[str, int], ...] = ()
+        found = split(self.network, groups, self._storage, operations) if self.options.split_batch else None
+        if found is not None:
+            self._storage = found.stored(self.network, views=self.options.views, share=self.options.share_memory)
+            advances = found.advances(self.network, self._storage)
+        self.steps: tuple[Step, ...] = compiled(self.network, self._storage, self.options, operations, advances)
         self.kernels = len({step.number for step in self.steps if step.kernel is not None})
         self._weights: dict[str, Array] = {}
         """Those that kernels read where they lie.  Of others only panels are kept: who asks has them computed again."""
@@ -94,6 +102,11 @@ class CompiledNetwork:
     def places(self) -> Places:
         """Where these lie in their block of memory."""
         return self._storage.places
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The steps in order: those that are done together, and in how many turns."""
+        return self._storage.runs
 
     @property
     def weight_bytes(self) -> int:
@@ -159,32 +172,14 @@ class CompiledNetwork:
         """How the elements of a value lie in memory."""
         return self._storage.layouts[name]
 
+    @property
+    def entries(self) -> int:
+        """How many calls of C, or of Python where there is none, one call of the network makes."""
+        return sum(len(steps) if chain is None else 1 for chain, steps in self._parts)
+
     def explain(self) -> str:
         """What runs, one line a kernel, and where its results lie."""
-        apart = sum(life.bytes for life in self.lives)
-        off = [name for name in NetworkOptions.passes() if not getattr(self.options, name)]
-        apart_calls = sum(len(steps) if chain is None else 1 for chain, steps in self._parts)
-        calls = f"in {apart_calls} calls" if apart_calls > 1 else "in one call"
-        counts = f"{len(self.source.calls)} calls, {len(self.steps)} steps, {self.kernels} kernels, {calls}"
-        lines = [
-            f"{self.network.name}: {counts}",
-            f"weights {self.weight_bytes:,} bytes as they are, and {self.panel_bytes:,} in panels",
-            f"results between kernels {self.places.bytes:,} bytes ({apart:,} if apart)",
-        ]
-        lines += [f"left out: {', '.join(off)}"] if off else []
-        lines += [] if self.agreement is None else [f"agreement: {self.agreement}"]
-        lines += told(self.rewrites)
-        chosen = {choice.value: choice for choice in self.choices}
-        for number, step in enumerate(self.steps):
-            name = step.group.results[0]
-            offset = self.places.offsets.get(self._storage.layouts[name].root)
-            where = f"at {offset:,}" if offset is not None else "a result"
-            shape = "x".join(map(str, self._values[name].shape))
-            which = f"kernel {step.number:<4}" if step.kernel is not None else "outside    "
-            lines.append(f"{number:4} {which} {name} ({shape}, {where}): {step.told}")
-            made = [result for call in step.group.calls for result in call.results]
-            lines += [f"     {chosen[result]}" for result in made if result in chosen]
-        return "\n".join(lines)
+        return explained(self)
 
     def kept(self) -> Iterator[tuple[str, str, str, bytes]]:
         """What the cache has of the kernels: kind, key, label and content of each entry."""
@@ -235,35 +230,46 @@ class CompiledNetwork:
     def _linked(self) -> list[tuple[Chain | None, range]]:
         """Runs of steps that are one call of C; those without a chain are called one by one."""
         parts: list[tuple[Chain | None, range]] = []
-        linked: list[tuple[Link, list[tuple[int, int]]]] = []
+        linked: list[tuple[int, list[tuple[Link, list[tuple[int, int, int]]]]]] = []
 
         def hold(steps: range) -> None:
             for name in (name for number in steps for name in self.steps[number].group.arguments):
                 self._base(name)
 
         def close(end: int) -> None:
-            if linked:
+            start = parts[-1][1].stop if parts else 0
+            if start < end:
                 try:
                     chain: Chain | None = Chain(linked, _FIRST + len(self._slots))
                 except TcompError as error:
                     debug.log(1, f"kernels of a network are called one by one: {error}")
                     chain = None
-                    hold(range(end - len(linked), end))
-                parts.append((chain, range(end - len(linked), end)))
+                    hold(range(start, end))
+                parts.append((chain, range(start, end)))
                 linked.clear()
 
-        for number, step in enumerate(self.steps):
-            link = step.kernel.link() if step.kernel is not None and self.options.one_call else None
-            if link is None or len(step.called) + len(step.kernel.bound if step.kernel else ()) > MOST_ARRAYS:
-                close(number)
-                parts.append((None, range(number, number + 1)))
-                hold(parts[-1][1])
-            else:
-                bound = [(_WEIGHTS, 0) if name in step.packed else self._base(name) for name in step.bound]
-                places = [self._base(name) for name in step.called] + bound
-                linked.append((link, places + self._packed(step)))
+        for run in self.runs:
+            together = [run.steps] if run.turns > 1 else [range(number, number + 1) for number in run.steps]
+            for steps in together:
+                links = [self._link(self.steps[number]) for number in steps]
+                known = [link for link in links if link is not None]
+                if len(known) == len(links):
+                    linked.append((run.turns, known))
+                else:
+                    close(steps.start)
+                    parts.append((None, steps))
+                    hold(steps)
         close(len(self.steps))
         return parts
+
+    def _link(self, step: Step) -> tuple[Link, list[tuple[int, int, int]]] | None:
+        """A step as one of a chain, if it can be."""
+        link = step.kernel.link() if step.kernel is not None and self.options.one_call else None
+        if link is None or step.kernel is None or len(step.called) + len(step.kernel.bound) > MOST_ARRAYS:
+            return None
+        called = [(*self._base(name), step.advances.get(name, 0)) for name in step.called]
+        bound = [(_WEIGHTS, 0) if name in step.packed else self._base(name) for name in step.bound]
+        return link, called + [(*place, 0) for place in bound + self._packed(step)]
 
     def _packed(self, step: Step) -> list[tuple[int, int]]:
         """Where the panels of a step lie, which will be packed if no step with its kernel and weights came before."""
@@ -342,23 +348,28 @@ class CompiledNetwork:
         memory = {name: array.reshape(-1).view(np.uint8) for name, array in zip(self._slots, ends, strict=True)}
         memory |= {name: arena[start + offset :] for name, offset in self.places.offsets.items()}
 
-        def array(name: str) -> Array:
+        def array(step: Step, name: str, turn: int) -> Array:
             layout, value = self._storage.layouts[name], self._values[name]
             root = self._storage.stored.get(layout.root, layout.root)
             room = memory[root] if root in memory else self._original(root).reshape(-1).view(np.uint8)
-            return np.ndarray(value.shape, value.dtype, room, layout.offset, layout.strides)
+            first = layout.offset + turn * step.advances.get(name, 0)
+            return np.ndarray(step.shapes[name], value.dtype, room, first, layout.strides)
 
-        times = []
-        for step in (self.steps[number] for number in steps):
-            before = time.perf_counter()
-            arguments = [array(name) for name in step.group.arguments]
-            out = tuple(array(name) for name in step.group.results)
-            if step.operation is not None:
-                step.operation(*arguments, out=out if len(out) > 1 else out[0], target="cpu")
-            elif (function := step.group.outside) is not None:
-                _copied(self.network.name, step, function(*arguments), out)
-            times.append(time.perf_counter() - before)
-        return times
+        times = dict.fromkeys(steps, 0.0)
+        for run in self.runs:
+            for turn, number in itertools.product(range(run.turns), run.steps):
+                if number in times:
+                    step, before = self.steps[number], time.perf_counter()
+                    out = tuple(array(step, name, turn) for name in step.group.results)
+                    self._call(step, [array(step, name, turn) for name in step.group.arguments], out)
+                    times[number] += time.perf_counter() - before
+        return list(times.values())
+
+    def _call(self, step: Step, arguments: Sequence[Array], out: tuple[Array, ...]) -> None:
+        if step.operation is not None:
+            step.operation(*arguments, out=out if len(out) > 1 else out[0], target="cpu")
+        elif (function := step.group.outside) is not None:
+            _copied(self.network.name, step, function(*arguments), out)
 
     def _given(self, inputs: tuple[Any, ...]) -> tuple[Array, ...]:
         """The inputs as arrays.  Raises ShapeError."""

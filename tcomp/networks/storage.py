@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tcomp.errors import NetworkError
 from tcomp.networks.grouping import Group
@@ -24,11 +25,20 @@ class Layout:
     strides: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Steps that are done one after another, so many times, each time for the next part of a batch."""
+
+    steps: range
+    turns: int = 1
+
+
 @dataclass
 class Storage:
     """The layout of every value, the groups that are computed, and the offsets of what lies between them.
 
-    ``stored`` has values that lie where an output does, which is a view of them.
+    ``stored`` has values that lie where an output does, which is a view of them.  Those that are ``near`` have memory
+    for one turn of their run.
     """
 
     steps: tuple[Group, ...]
@@ -37,6 +47,8 @@ class Storage:
     lives: tuple[Life, ...]
     places: Places = field(init=False)
     share: bool = True
+    runs: tuple[Run, ...] = ()
+    near: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.places = place(self.lives) if self.share else apart(self.lives)
@@ -44,19 +56,39 @@ class Storage:
             raise NetworkError(f"{found[0]} and {found[1]} lie in one place")
 
 
-def stored(network: Network, groups: Sequence[Group], *, views: bool, share: bool) -> Storage:
-    """Find places.  ``views`` says whether other views than those of all elements in their order are looked at."""
-    return _Layouts(network, groups, views).storage(share)
+def stored(
+    network: Network,
+    groups: Sequence[Group],
+    *,
+    views: bool,
+    share: bool,
+    steps: Container[int] = (),
+    runs: Sequence[Run] = (),
+    near: Mapping[str, Value] = MappingProxyType({}),
+) -> Storage:
+    """Find places.
+
+    Args:
+        network: whose values they are.
+        groups: all of it, in order.
+        views: whether other views than those of all elements in their order are looked at.
+        share: whether values share memory that are alive at different times.
+        steps: the numbers of groups that are steps even where they could be views.
+        runs: which steps are done in turns; all once where there are none.
+        near: values that lie in memory for one turn, with their shapes there.
+    """
+    return _Layouts(network, groups, views, near).storage(share, steps, tuple(runs))
 
 
 class _Layouts:
     """The walk over the groups of a network."""
 
-    def __init__(self, network: Network, groups: Sequence[Group], views: bool) -> None:
+    def __init__(self, network: Network, groups: Sequence[Group], views: bool, near: Mapping[str, Value]) -> None:
         self.network = network
         self.groups = groups
         self.views = views
-        self.values = network.by_name
+        self.near = near
+        self.values = network.by_name | dict(near)
         self.arrays: dict[str, Array] = {}
         self.root: dict[str, str] = {}
         self.stored: dict[str, str] = {}
@@ -65,12 +97,12 @@ class _Layouts:
             for name in group.arguments:
                 self.readers.setdefault(name, []).append(group)
 
-    def storage(self, share: bool) -> Storage:
+    def storage(self, share: bool, kept: Container[int], runs: tuple[Run, ...]) -> Storage:
         for value in self.network.of_role("input", "weight"):
             self.arrays[value.name], self.root[value.name] = spread(value.shape, value.dtype), value.name
         steps: list[Group] = []
-        for group in self.groups:
-            if group.view and self._is_view(group):
+        for number, group in enumerate(self.groups):
+            if group.view and number not in kept and self._is_view(group):
                 continue
             steps.append(group)
             for name in group.results:
@@ -83,7 +115,9 @@ class _Layouts:
             )
             for name, array in self.arrays.items()
         }
-        return Storage(tuple(steps), layouts, self.stored, tuple(self._lives(steps)), share)
+        runs = runs or (Run(range(len(steps))),)
+        lives = tuple(self._lives(steps, runs))
+        return Storage(tuple(steps), layouts, self.stored, lives, share, runs, frozenset(self.near))
 
     def _is_view(self, group: Group) -> bool:
         """Whether a group is no step: its result lies in the memory of its argument.  Then it is entered."""
@@ -125,15 +159,21 @@ class _Layouts:
                 return spread(shape, value.dtype).transpose(inverse)
         return spread(value.shape, value.dtype)
 
-    def _lives(self, steps: Sequence[Group]) -> list[Life]:
-        """How long each value with memory of its own between kernels is needed."""
+    def _lives(self, steps: Sequence[Group], runs: Sequence[Run]) -> list[Life]:
+        """How long each value with memory of its own between kernels is needed.
+
+        What is not near is needed in all turns of a run that makes it or reads it.
+        """
         lives: dict[str, Life] = {}
+        run_of = [run for run in runs for _ in run.steps]
         for number, step in enumerate(steps):
             for name in (*step.results, *step.arguments):
                 root = self.root[name]
                 value = self.values[root]
                 if value.role != "temporary" or root in self.stored:
                     continue
-                first = lives[root].first if root in lives else number
-                lives[root] = Life(root, value.bytes, first, number)
+                run, in_turns = run_of[number], run_of[number].turns > 1 and root not in self.near
+                first = run.steps.start if in_turns else number
+                last = run.steps.stop - 1 if in_turns else number
+                lives[root] = Life(root, value.bytes, lives[root].first if root in lives else first, last)
         return list(lives.values())

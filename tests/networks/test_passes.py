@@ -76,7 +76,7 @@ def test_every_stage_computes_the_same(module: Passes) -> None:
     assert "conv2d_point_bias" in [call.function for call in net.network.calls]
 
 
-ELSEWHERE = {"choose_algorithms", "choose_layouts", "integer_layers", "one_bit", "rewrite", "skip_zeros"}
+ELSEWHERE = {"split_batch", "choose_algorithms", "choose_layouts", "integer_layers", "one_bit", "rewrite", "skip_zeros"}
 """Passes that have tests of their own."""
 
 

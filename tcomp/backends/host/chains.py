@@ -1,7 +1,8 @@
 """Kernels one after another in one call of C: nothing but machine code between them.
 
 A chain is a table of steps: a kernel, and where its arrays lie, each as one of some addresses that a call gives and a
-distance from it.  Kernels have been compiled for these arrays; nobody looks at them any more.
+distance from it.  Kernels have been compiled for these arrays; nobody looks at them any more.  Steps form runs, which
+are done so many times; from turn to turn arrays advance by so many bytes.
 """
 
 from __future__ import annotations
@@ -35,25 +36,31 @@ static fact now(void)
 }
 int tc_chain(const fact *f, char *const *bases, void *scratch, void *report, fact *failed, fact *times)
 {
-  const fact steps = *f++;
-  for (fact step = 0; step < steps; step++) {
-    char *at[MOST];
-    int status = 0;
-    const fact kernel = *f++, arrays = *f++, start = times ? now() : 0;
-    for (fact n = 0; n < arrays; n++, f += 2) at[n] = bases[f[0]] + f[1];
-    switch (arrays) {
+  fact runs = *f++, done = 0;
+  for (; runs > 0; runs--) {
+    const fact turns = *f++, steps = *f++, *const first = f;
+    for (fact number = 0; number < turns * steps; number++) {
+      char *at[MOST];
+      int status = 0;
+      const fact turn = number / steps, step = done + number % steps;
+      if (step == done) f = first;
+      const fact kernel = *f++, arrays = *f++, start = times ? now() : 0;
+      for (fact n = 0; n < arrays; n++, f += 3) at[n] = bases[f[0]] + f[1] + turn * f[2];
+      switch (arrays) {
 """
     + "".join(
-        f"    case {n}: status = ((int (*)({', '.join(['char *'] * n)}, void *, void *))kernel)"
+        f"      case {n}: status = ((int (*)({', '.join(['char *'] * n)}, void *, void *))kernel)"
         f"({', '.join(f'at[{i}]' for i in range(n))}, scratch, report); break;\n"
         for n in range(1, MOST_ARRAYS + 1)
     )
-    + """    }
-    if (times) times[step] = now() - start;
-    if (status) {
-      *failed = step;
-      return status;
+    + """      }
+      if (times) times[step] += now() - start;
+      if (status) {
+        *failed = step;
+        return status;
+      }
     }
+    done += steps;
   }
   return 0;
 }
@@ -78,18 +85,25 @@ class Failure:
     report: tuple[int, ...]
 
 
-class Chain:
-    """Steps in their order; each link with the base and the distance of its arrays."""
+Steps = Sequence[tuple[Link, Sequence[tuple[int, int, int]]]]
+"""Each link with the base, the distance and the advance of its arrays."""
 
-    def __init__(self, steps: Sequence[tuple[Link, Sequence[tuple[int, int]]]], bases: int) -> None:
+
+class Chain:
+    """Runs of steps in their order: how many turns each takes, and its steps."""
+
+    def __init__(self, runs: Sequence[tuple[int, Steps]], bases: int) -> None:
         """``bases`` is how many addresses a call gives.  Raises TcompError where chains cannot be."""
         self._enter = _ENTRIES.get("tc_chain", _made)
-        numbers: list[int] = [len(steps)]
-        for link, arrays in steps:
-            address = ctypes.cast(link.function, ctypes.c_void_p).value
-            if address is None or not 0 < len(arrays) <= MOST_ARRAYS:
-                raise TcompError(f"a step has {len(arrays)} arrays, at most {MOST_ARRAYS} are known")
-            numbers += [address, len(arrays), *(number for place in arrays for number in place)]
+        numbers: list[int] = [len(runs)]
+        for turns, own in runs:
+            numbers += [turns, len(own)]
+            for link, arrays in own:
+                address = ctypes.cast(link.function, ctypes.c_void_p).value
+                if address is None or not 0 < len(arrays) <= MOST_ARRAYS:
+                    raise TcompError(f"a step has {len(arrays)} arrays, at most {MOST_ARRAYS} are known")
+                numbers += [address, len(arrays), *(number for place in arrays for number in place)]
+        steps = [step for _, own in runs for step in own]
         self._kept = [link.function for link, _ in steps]
         self._facts = (ctypes.c_int64 * len(numbers))(*numbers)
         self._address = ctypes.addressof(self._facts)
@@ -102,7 +116,7 @@ class Chain:
         return self._run(bases, None)
 
     def timed(self, bases: Sequence[int]) -> tuple[Failure | None, list[int]]:
-        """The same, and the nanoseconds of each step."""
+        """The same, and the nanoseconds of each step, in all turns."""
         times = (ctypes.c_int64 * max(1, self._steps))()
         return self._run(bases, times), list(times)[: self._steps]
 

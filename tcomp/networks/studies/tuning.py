@@ -151,7 +151,7 @@ def _tuned(net: CompiledNetwork, step: Step, row: Row, budget: float, search: Ma
     values = net.network.by_name
 
     def array(name: str) -> Array:
-        return spread(values[name].shape, values[name].dtype, net.layout_of(name).strides)
+        return spread(step.shapes[name], values[name].dtype, net.layout_of(name).strides)
 
     out = tuple(array(name) for name in step.group.results)
     arguments = [array(name) for name in step.group.arguments]
