@@ -29,6 +29,7 @@ from tcomp.derivatives.text import (
     Expr,
     element,
     name,
+    names_in,
     product,
     range_text,
     target_subscripts,
@@ -134,9 +135,17 @@ class _Forward(Reductions):
         if ranged and parts:
             update = group.statements[-1]
             group.statements[-1] = replace(update, clauses=(*update.clauses, *ranged))
-        exists = self.unsaid(position)
-        group.statements = [replace(s, clauses=(*s.clauses, *exists)) for s in group.statements]
+        group.statements = [self._with_bounds(position, s) for s in group.statements]
         self.groups.append(group)
+
+    def _with_bounds(self, position: int, statement: syntax.Statement) -> syntax.Statement:
+        """A statement with the reads that bound its indices, where their ranges are not known for all sizes."""
+        indices = {*self.function.statements[position].indices}
+        own = {n for s in statement.subscripts or () for n in names_in(s)}.union(
+            names_in(statement.value), (c.index.name for c in statement.clauses if isinstance(c, syntax.Range))
+        )
+        exists = (e for e in self.unsaid(position) if names_in(e.read) & indices <= own)
+        return replace(statement, clauses=(*statement.clauses, *exists))
 
     def _kept(self, position: int, version: Version, own: str) -> list[syntax.Statement]:
         """How what was there before moves a version that goes on from it, or overwrites a part."""

@@ -41,6 +41,20 @@ CASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
         ),
         {"N": 5, "P": 2},
     ),
+    "a declared tensor that is an output, where numbers take the place of sizes": (
+        (
+            "def f(double(N) A, int32(N) I) -> (T) {"
+            " double(8) T(I(i) % 8) +=! A(r) where i in 0:N, r in 0:(N > 3 ? 4 : 2) }"
+        ),
+        {"N": 4},
+    ),
+    "reads that bound indices which what begins a scatter has not": (
+        (
+            "def f(double(N) A, int32(M,N) B) -> (double(2,3) T) { T(i,j) = A(j) where i in 0:2, j in 0:3"
+            " T(B(k, min(k,1)) % 2, j) +=! 3.0 - double(int32(A(k*r))) where j in 0:2, r in 0:1, exists A(k + r) }"
+        ),
+        {"N": 5, "M": 3},
+    ),
     "parts side by side": (
         "def f(double(N) A) -> (T) { T(0) = A(0) T(i) = A(i) where i in 1:N  T(0) = T(0) * T(1) }",
         {"N": 5},
@@ -147,3 +161,11 @@ def test_conditions_beside_torch_are_those_of_the_interpreter() -> None:
     pytest.importorskip("torch")
     f = tc.define("def f(double(N) A) -> (Y) { T(i) = asinh(A(i))  Y(i) = asinh(A(i)) == T(i) ? A(i) * A(i) : 0.0 }").f
     assert check(f, {"N": 64}, 0).kind == "passed"
+
+
+def test_content_of_declared_extents_where_no_formula_says_what_is_written() -> None:
+    f = tc.define(
+        "def f(double(N) A) -> (double(2) T) { T(i) max= A(r) where i in 0:2, r in 0:min(i + 1, 3)  T(0) *= A(0) }"
+    ).f
+    d_a, d_t = f.gradient()(np.array([1.0, 2.0, 3.0]), np.array([5.0, 0.0]), np.ones(2))
+    assert (d_a.tolist(), d_t.tolist()) == ([5, 1, 0], [1, 0])

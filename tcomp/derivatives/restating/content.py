@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcomp.derivatives.derivation import spelling, statement_of
+from tcomp.derivatives.steps.intervals import interval
 from tcomp.derivatives.text import element, name, range_text
 from tcomp.errors import Diagnostic, UnsaidError
-from tcomp.grammar.ranges.symbolic import symbolic_ranges
+from tcomp.grammar.ranges.polynomials import Polynomial
+from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.function import Function, Tensor
 
 
 def with_content_as_inputs(function: Function) -> str:
@@ -22,7 +24,8 @@ def with_content_as_inputs(function: Function) -> str:
     parameters: list[syntax.Parameter] = []
     copies: list[syntax.Statement] = []
     for given in function.needs_content:
-        tensor, box = function.tensors[given], boxes.get(given)
+        tensor = function.tensors[given]
+        box = boxes.get(given) or _declared(tensor)
         if box is None:
             message = f"{given} is read before it is written, and its extents cannot be said for all sizes"
             hint = f"declare them, such as `float(N) {given}`"
@@ -44,3 +47,12 @@ def with_content_as_inputs(function: Function) -> str:
     definition = function.definition
     body = (*copies, *definition.body)
     return f"{replace(definition, inputs=(*definition.inputs, *parameters), body=body)}\n"
+
+
+def _declared(tensor: Tensor) -> tuple[Span, ...] | None:
+    """The box of declared extents, where no formula says what statements write.
+
+    One that began elsewhere would be refused with the sizes at hand: it had more elements than are declared.
+    """
+    ends = [interval(dim, {}) for dim in tensor.dims or ()]
+    return tuple((Polynomial(), end[1] - 1) for end in ends if end is not None) if None not in ends and ends else None

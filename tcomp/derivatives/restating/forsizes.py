@@ -37,8 +37,9 @@ def for_sizes(function: Function, sizes: Mapping[str, int]) -> str:
     for statement, written, domain in zip(
         function.statements, syntax.statements(function.definition.body), found.domains, strict=True
     ):
-        declared = None if written.declared is None else syntax.Declared(written.declared.type)
         tensor, box = function.tensors[statement.target], found.boxes[statement.target]
+        has_type = tensor.role == "output" and not any(box.origin)
+        declared = None if written.declared is None or has_type else syntax.Declared(written.declared.type)
         if tensor.role == "temporary" and tensor.name not in seen and tensor.rank and not any(box.origin):
             declared = syntax.Declared(spelling(tensor), _dims(box))
         seen.add(tensor.name)
