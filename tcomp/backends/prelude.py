@@ -116,13 +116,13 @@ _FIXED: dict[str, str] = {
     "tc_to_float8_e5m2": _to_eighth(
         "float8_e5m2", 21, "0x38000000", "0xfffff", ("128.0f", "0x38800000", "0x43000000"), "0x47700000 ? 0x7c"
     ),
-    # What the result does not hold makes it odd, so that it is on its side of any middle when it is rounded again.
+    # What 15 bits do not hold makes the last of them odd, so that a number is on its side of any middle when it is
+    # rounded again.  Floats near zero, which have fewer bits than others, hold these wherever they count.
     "tc_odd_float64": f"""{INLINE} float tc_odd_float64(double value) {{
-  union {{ float f; unsigned int u; }} both = {{ (float)value }};
-  const double near = both.f;
-  const int away = (near < 0 ? -near : near) > (value < 0 ? -value : value);
-  if (near < value || near > value) both.u = (both.u - away) | 1;
-  return both.f;
+  union {{ double d; unsigned long long u; }} both = {{ value }};
+  const unsigned long long rest = (1ULL << 38) - 1;
+  both.u = (both.u | ((both.u & rest) + rest)) & ~rest;
+  return (float)both.d;
 }}""",
     "tc_odd_int64": f"""{INLINE} double tc_odd_int64(long long value) {{
   if (-(1LL << 53) < value && value < 1LL << 53) return (double)value;

@@ -113,6 +113,25 @@ def test_float64_is_rounded_once() -> None:
         np.testing.assert_array_equal(found, X.astype(np.float16))
 
 
+def test_doubles_and_integers_are_rounded_once_to_bfloat16() -> None:
+    """Middles between neighbours, the least and greatest too, go to the even one, what is beside them to its side."""
+    below = np.arange(0x7F80, dtype=np.uint32)
+    lower, upper = ((below + more << 16).view(np.float32) for more in (0, 1))
+    middle = (below << 16 | 0x8000).view(np.float32).astype(np.float64)
+    even = np.where(below % 2 == 0, lower, upper)
+    sides = [(middle, even), (np.nextafter(middle, 0.0), lower), (np.nextafter(middle, np.inf), upper)]
+    doubles, rounded = (np.concatenate(parts) for parts in zip(*sides, strict=True))
+    text = "def f({0}(N) X) -> (Y) {{ Y(i) = float(bfloat16(X(i))) }}"
+    found = tc.define(text.format("double")).f(np.concatenate([doubles, -doubles]), options=SERIAL)
+    np.testing.assert_array_equal(found, np.concatenate([rounded, -rounded]))
+    whole = (middle > 2**25) & (middle < 2**30)
+    for name, dtype in (("int32", np.int32), ("uint32", np.uint32)):
+        near = [middle[whole].astype(dtype) + dtype(more) for more in (0, -1 if dtype is np.int32 else 1)]
+        expected = [even[whole], (lower if dtype is np.int32 else upper)[whole]]
+        for numbers, wanted in zip(near, expected, strict=True):
+            np.testing.assert_array_equal(tc.define(text.format(name)).f(numbers, options=SERIAL), wanted)
+
+
 def test_every_subscript_of_a_block_is_checked() -> None:
     """Each depends on data: neighbouring iterations need not read neighbours, nor elements of the tensor."""
     X, at = np.arange(512, dtype=np.float16), np.array([0, 5, 450], np.int32)
