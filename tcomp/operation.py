@@ -16,6 +16,7 @@ from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import MAIN, Place
 from tcomp.arrays.kinds import NoMemoryOfItsOwnError
 from tcomp.autograd.registration import UNNAMED, Choices, Registration
+from tcomp.backends.runtime import DirectBinding, QuickRun
 from tcomp.bound.operation import BoundOperation
 from tcomp.differentiable import Differentiable
 from tcomp.errors import Diagnostic, PlanError, ShapeError, TcompError
@@ -27,7 +28,6 @@ from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import ArgumentOrder, check_call, layouts_of, ordered
 from tcomp.runtime.given import given_sizes, result_types, sizes_of, subscripts_of
 from tcomp.runtime.kernel import Kernel
-from tcomp.runtime.matched import DirectBinding, MatchedRun
 from tcomp.runtime.openkernel import OpenKernel, open_sizes
 from tcomp.runtime.registry import memory_of, resolve
 from tcomp.runtime.sparse import has_sparse, with_parts
@@ -177,13 +177,13 @@ class Operation(Differentiable):
         """What ``run`` gives where such a call was run not long ago; else None."""
         return self._inside.again(choices.target, choices.options, choices.unchecked, arguments)
 
-    def recorded_run(self, arguments: tuple[Any, ...], choices: Choices) -> MatchedRun | None:
+    def recorded_run(self, arguments: tuple[Any, ...], choices: Choices) -> QuickRun | None:
         """The quick way to run calls like one that has been run, of which autograd keeps a record."""
         options = checked_choices(choices.target, choices.options)
         binding = self._bindings.get((choices.target, options, choices.unchecked, *layouts_of(arguments, None)))
         if binding is None:
             return None
-        return binding.matched(arguments, binding.run(arguments, None), recorded=True)
+        return binding.quick(arguments, binding.run(arguments, None), recorded=True)
 
     def remember(self, choices: Choices, direct: DirectBinding) -> None:
         """Try a way to call first from now on."""

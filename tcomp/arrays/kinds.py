@@ -14,7 +14,7 @@ import numpy as np
 
 from tcomp.arrays.addresses import data_address
 from tcomp.arrays.devices import MAIN, Memory, Place, cupy_module
-from tcomp.arrays.matching import Matcher, device_matcher, tensor_matcher
+from tcomp.arrays.matching import Matcher, TensorSigns, device_matcher, tensor_matcher, tensor_signs
 from tcomp.arrays.pieces import NumpyPieces, TorchPieces
 from tcomp.errors import ShapeError
 from tcomp.model.evaluation import is_of_ml_dtypes, numpy_dtype
@@ -99,6 +99,10 @@ class ArrayKind(ABC):
 
     def matcher(self, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool | None) -> Matcher | None:
         """A fast test whether arguments are like these, where there is one; see ``tensor_matcher``."""
+        return None
+
+    def signs(self, arrays: Sequence[Any], *, recorded: bool | None) -> TensorSigns | None:
+        """The same as facts for code that is not Python."""
         return None
 
     @property
@@ -259,6 +263,9 @@ class TorchKind(ArrayKind):
 
     def matcher(self, arguments: Sequence[Any], masks: Sequence[int], *, recorded: bool | None) -> Matcher | None:
         return tensor_matcher(self._torch, arguments, masks, recorded=recorded)
+
+    def signs(self, arrays: Sequence[Any], *, recorded: bool | None) -> TensorSigns | None:
+        return tensor_signs(self._torch, arrays, recorded=recorded)
 
     def note_change(self, array: Any) -> None:
         """So that a backward pass that has saved the tensor notices."""

@@ -8,10 +8,43 @@ graphs with, where torch has that.  It says no where anything is unusual, and th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Matcher = Callable[[tuple[Any, ...]], tuple[int, ...] | None]
 """The addresses of the arrays among the arguments of a call, or None if something is not as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSigns:
+    """By what code that is not Python tells that tensors, none of them nested, are like those of an earlier call.
+
+    ``guard(*tensors)`` must be True, ``address(tensor)`` gives an address, each of the ``answers`` is a function
+    without parameters and the very object that it must give, and ``level`` a dict and a name whose value must be the
+    same again.
+    """
+
+    guard: Callable[..., bool]
+    address: Callable[[Any], int]
+    answers: tuple[tuple[Callable[[], object], object], ...]
+    level: tuple[dict[str, Any], str]
+
+
+def tensor_signs(torch: Any, tensors: Sequence[Any], *, recorded: bool | None) -> TensorSigns | None:
+    """The signs of tensors in main memory; None if some are not, or torch has no guards.
+
+    ``recorded`` as for ``tensor_matcher``.
+    """
+    if not tensors or any(type(a) not in (torch.Tensor, torch.nn.Parameter) or not a.is_cpu for a in tensors):
+        return None
+    guard, forward_mode = _guard(torch, tuple(tensors)), torch.autograd.forward_ad
+    if guard is None or forward_mode._current_level != -1:
+        return None
+    answers: list[tuple[Callable[[], object], object]] = []
+    if recorded or (recorded is False and any(a.requires_grad for a in tensors)):
+        answers.append((torch.is_grad_enabled, recorded))
+    answers += [(torch._C._len_torch_dispatch_stack, 0), (torch._C._get_tracing_state, None)]
+    return TensorSigns(guard, torch.Tensor.data_ptr, tuple(answers), (vars(forward_mode), "_current_level"))
 
 
 def tensor_matcher(

@@ -34,8 +34,7 @@ class NumpyPieces:
             return functools.partial(np.empty, shape, element)
 
         def array_of(piece: Octets) -> np.ndarray[Any, np.dtype[Any]]:
-            start = -data_address(piece) % ALIGNMENT
-            return piece[start : start + count].view(element).reshape(shape)
+            return np.ndarray(shape, element, piece, -data_address(piece) % ALIGNMENT)
 
         if count >= LEAST:
             return self._kept.maker(None, count + ALIGNMENT, lambda size: np.empty(size, np.uint8), array_of)

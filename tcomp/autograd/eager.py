@@ -7,7 +7,7 @@ backward pass reaches them.  What ``torch.func`` transforms, and forward mode, g
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -17,10 +17,9 @@ from tcomp.autograd.backward import Derivable
 from tcomp.autograd.cotangents import spread
 from tcomp.autograd.operators import Operator
 from tcomp.autograd.registration import Choices
+from tcomp.backends.runtime import Attribute, DirectBinding, QuickRun
 from tcomp.derivatives.gradient import Gradient, sizes_of_arrays
-
-Run = Callable[[Any], Any]
-"""Gives the results of a forward pass, of addresses or arguments."""
+from tcomp.storage.memo import MOST_KEPT, Memo
 
 
 class Plan:
@@ -52,7 +51,26 @@ class Plan:
         self.positive = bool(self.gradient.derivative.positive)
         unusual = self.has_numbers or self.needs_sizes or self.positive or not self.all_floats
         self.is_plain = len(self.floats) == 1 and not unusual
-        self.apply = _node(self)
+        self.attributes = self._attributes(len(function.inputs))
+        self._nodes: Memo[Hashable, Node] = Memo(MOST_KEPT)
+
+    def _attributes(self, inputs: int) -> tuple[Attribute, ...]:
+        """What the context of a recorded call is told."""
+        found = [Attribute("to_save", places=self.tensors)]
+        if not self.is_plain:
+            found.append(Attribute("materialize_grads", False))
+        if not self.all_floats:
+            others = tuple(inputs + n for n, is_float in enumerate(self.floats) if not is_float)
+            found.append(Attribute("non_differentiable", places=others))
+        return tuple(found)
+
+    def node(self, arguments: tuple[Any, ...]) -> Node:
+        """What records calls with the sizes and numbers of these arguments."""
+        sizes = sizes_of_arrays(self.operator.function, arguments)
+        numbers = [a if place in self.numbers else None for place, a in enumerate(arguments)]
+        device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), None)
+        key = (*sorted(sizes.items()), *numbers, device)
+        return self._nodes.get(key, lambda: Node(self, sizes, numbers))
 
     def taken(
         self, kept: Sequence[Any], sizes: dict[str, int], cotangents: Sequence[Any], other: Gradient | None = None
@@ -79,89 +97,83 @@ class Plan:
         return found
 
 
-def _node(plan: Plan) -> Any:
-    """``apply`` of a ``Function`` for one plan: takes ``run`` and what that takes, then the arguments of the operator.
-
-    It gives the outputs, and behind them what else the forward pass hands out.  Written for the plan, since each
-    attribute of a context costs as much as a test.
-    """
-    members = _single(plan) if plan.is_plain else _general(plan)
+def _node(plan: Plan, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+    """``apply`` of a ``Function``: it gives the outputs, and behind them what else the forward pass hands out."""
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     made: Any = type(plan.operator.function.name, (torch.autograd.Function,), members)
     # Without what ``Function.apply`` does for transformed tensors, which no quick call has.
     return super(torch.autograd.Function, made).apply
 
 
-def _single(plan: Plan) -> dict[str, Any]:
-    """One result, of floats, and a backward pass that takes arguments and results as they are."""
-    kept = _picked(plan.tensors)
-    places = {None: 0} | {n: n + 1 for n in range(len(plan.gradient.wrt))}
-    arrange = itemgetter(0, 0, *(places[place] for place in plan.places))
-    backward_pass, choices, is_single = plan.gradient.backward, plan.given_choices, len(plan.gradient.wrt) == 1
+class Node:
+    """A node for calls with the same sizes, numbers and device, which are constants of its backward pass."""
 
-    def forward(ctx: Any, run: Run, addresses: Any, *arguments: Any) -> Any:
-        result = run(addresses)
-        ctx.save_for_backward(*kept((*arguments, result)))
-        return result
+    def __init__(self, plan: Plan, sizes: dict[str, int], numbers: Sequence[Any]) -> None:
+        self.plan = plan
+        self.sizes = sizes
+        self.numbers = [numbers[place] if place in plan.numbers else None for place in plan.kept]
+        self.results: list[tuple[Any, Any, Any]] = []
+        """Shape, type and device of what the forward pass hands out, once it has."""
+        self.backward = _single(plan) if plan.is_plain else functools.partial(_general, plan, self)
+        self.apply = _node(plan, self._forward, self.backward)
+
+    def quick(self, run: QuickRun) -> DirectBinding:
+        """Calls that run and are recorded where arguments are as ``run`` knows them."""
+        plan = self.plan
+        forward = run.forward(plan.attributes, self._run)
+        return run.recorded(_node(plan, forward, self.backward), 0 if plan.whole else plan.outputs)
+
+    def _run(self, *arguments: Any) -> Any:
+        return self.plan.forward.run(arguments, None, self.plan.choices)
+
+    def _forward(self, ctx: Any, *arguments: Any) -> Any:
+        results = self._run(*arguments)
+        outputs = results if type(results) is tuple else (results,)
+        self.results = [(o.shape, o.dtype, o.device) for o in outputs]
+        values = (*arguments, *outputs)
+        for attribute in self.plan.attributes:
+            value = attribute.value
+            chosen = tuple([values[place] for place in attribute.places]) if value is None else value
+            setattr(ctx, attribute.name, chosen)
+        return results
+
+
+def _single(plan: Plan) -> Callable[..., Any]:
+    """The backward pass of one result, of floats, which takes arguments and results as they are."""
+    backward_pass, choices, is_single = plan.gradient.backward, plan.given_choices, len(plan.gradient.wrt) == 1
+    places = [-1 if place is None else place for place in plan.places]
+    arrange: Any = itemgetter(*places) if len(places) > 1 else itemgetter(slice(1))
 
     def backward(ctx: Any, cotangent: Any) -> Any:
         given = cotangent if cotangent.is_contiguous() and not cotangent.is_neg() else spread(cotangent)
         results = backward_pass(*ctx.saved_tensors, given, **choices)
-        return arrange((None, results)) if is_single else arrange((None, *results))
+        return arrange((results, None) if is_single else (*results, None))
 
-    return {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-
-
-def _picked(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """What takes elements out of a tuple."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return (lambda values: (values[places[0]],)) if places else (lambda values: ())
+    return backward
 
 
-def _general(plan: Plan) -> dict[str, Any]:
-    def forward(ctx: Any, run: Run, addresses: Any, *arguments: Any) -> Any:
-        results = run(addresses)
-        outputs = results if type(results) is tuple else (results,)
-        values = (*arguments, *outputs)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*[values[place] for place in plan.tensors])
-        if plan.has_numbers:
-            ctx.numbers = [values[place] if place in plan.numbers else None for place in plan.kept]
-        if plan.needs_sizes:
-            ctx.sizes = sizes_of_arrays(plan.operator.function, arguments)
-        if not plan.all_floats:
-            ctx.mark_non_differentiable(*[o for o, is_float in zip(outputs, plan.floats, strict=True) if not is_float])
-        if len(outputs) > 1:
-            ctx.sizes = sizes_of_arrays(plan.operator.function, arguments)
-            ctx.results = [(o.shape, o.dtype, o.device) for o in outputs]
-        return results
-
-    def backward(ctx: Any, *cotangents: Any) -> Any:
-        kept = ctx.saved_tensors
-        if plan.has_numbers:
-            tensors = iter(kept)
-            kept = [next(tensors) if number is None else number for number in ctx.numbers]
-        if len(cotangents) > plan.outputs and any(c is not None for c in cotangents[plan.outputs :]):
-            return _through_everything(plan, kept[plan.taken_count :], cotangents, ctx.results)
-        if not any(c is not None for c in cotangents):
-            return (None,) * (2 + len(plan.places))
-        if len(cotangents) == 1:
-            given = [spread(cotangents[0])]
-        elif (gradient := plan.without_missing(cotangents)) is not None:
-            given = [spread(c) for c in cotangents[: plan.outputs] if c is not None]
-            results = gradient.backward(*plan.taken(kept, ctx.sizes, given, gradient), **plan.given_choices)
-            results = results if type(results) is tuple else (results,)
-            return None, None, *[None if place is None else results[place] for place in plan.places]
-        else:
-            given = [_made(*pair) for pair in zip(cotangents[: plan.outputs], ctx.results, strict=False)]
-            given = [c for c, is_float in zip(given, plan.floats, strict=False) if is_float]
-        sizes = ctx.sizes if plan.needs_sizes else {}
-        results = plan.gradient.backward(*plan.taken(kept, sizes, given), **plan.given_choices)
-        if type(results) is not tuple:
-            results = (results,)
-        return None, None, *[None if place is None else results[place] for place in plan.places]
-
-    return {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+def _general(plan: Plan, node: Node, ctx: Any, *cotangents: Any) -> Any:
+    kept: Sequence[Any] = ctx.saved_tensors
+    if plan.has_numbers:
+        tensors = iter(kept)
+        kept = [next(tensors) if number is None else number for number in node.numbers]
+    if len(cotangents) > plan.outputs and any(c is not None for c in cotangents[plan.outputs :]):
+        return _through_everything(plan, kept[plan.taken_count :], cotangents, node.results)
+    if not any(c is not None for c in cotangents):
+        return (None,) * len(plan.places)
+    gradient = None
+    if len(cotangents) == 1:
+        given = [spread(cotangents[0])]
+    elif (gradient := plan.without_missing(cotangents)) is not None:
+        given = [spread(c) for c in cotangents[: plan.outputs] if c is not None]
+    else:
+        given = [_made(*pair) for pair in zip(cotangents[: plan.outputs], node.results, strict=False)]
+        given = [c for c, is_float in zip(given, plan.floats, strict=False) if is_float]
+    taken = plan.taken(kept, node.sizes, given, gradient)
+    results = (gradient or plan.gradient).backward(*taken, **plan.given_choices)
+    if type(results) is not tuple:
+        results = (results,)
+    return tuple([None if place is None else results[place] for place in plan.places])
 
 
 def recorded(operation: Derivable, operator: Operator, wrt: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
@@ -171,32 +183,20 @@ def recorded(operation: Derivable, operator: Operator, wrt: tuple[str, ...], arg
     """
     gradient = operator.backward.derived(wrt, operator.backward.choice(arguments), arguments)
     plan: Plan = operator.once(("plan", id(gradient)), lambda: Plan(operator, gradient))
-    results = plan.apply(functools.partial(plan.forward.run, out=None, choices=plan.choices), arguments, *arguments)
-    _remember(operation, plan, arguments)
-    return _outputs(plan, results)
-
-
-def _outputs(plan: Plan, results: Any) -> Any:
+    node = plan.node(arguments)
+    results = node.apply(*arguments)
+    _remember(operation, node, arguments)
     if plan.whole:
         return results
     return results[0] if plan.outputs == 1 else results[: plan.outputs]
 
 
-def _remember(operation: Derivable, plan: Plan, arguments: tuple[Any, ...]) -> None:
+def _remember(operation: Derivable, node: Node, arguments: tuple[Any, ...]) -> None:
+    choices = node.plan.choices
     with torch.no_grad():
-        quick = plan.forward.recorded_run(arguments, plan.choices)
-    if quick is None:
-        return
-    match, run, apply = quick.match, quick.run, plan.apply
-
-    def call(arguments: tuple[Any, ...], out: Any) -> Any:
-        addresses = match(arguments) if out is None else None
-        if addresses is None:
-            return None
-        results = apply(run, addresses, *arguments)
-        return results if plan.whole else _outputs(plan, results)
-
-    operation.remember(plan.choices, call)
+        quick = node.plan.forward.recorded_run(arguments, choices)
+    if quick is not None:
+        operation.remember(choices, node.quick(quick))
 
 
 def _through_everything(plan: Plan, inputs: Sequence[Any], cotangents: tuple[Any, ...], shapes: Sequence[Any]) -> Any:
@@ -206,7 +206,7 @@ def _through_everything(plan: Plan, inputs: Sequence[Any], cotangents: tuple[Any
     gradient = plan.everything(plan.gradient.wrt)
     results = gradient(*inputs, *floats, **plan.given_choices)
     results = results if type(results) is tuple else (results,)
-    return None, None, *[None if place is None else results[place] for place in plan.places]
+    return tuple([None if place is None else results[place] for place in plan.places])
 
 
 def _made(cotangent: Any, result: tuple[Any, Any, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tcomp.backends.runtime import CallLayout, DirectRun, Program, Run, Site
+from tcomp.backends.runtime import CallLayout, Program, QuickRun, Run, Site
 from tcomp.backends.source import ALIGNMENT, Source
 from tcomp.errors import TcompError
 from tcomp.storage.memo import Memo
@@ -54,7 +54,7 @@ class RunForAddresses:
             self._other = self._make_other()
         return self._other
 
-    def direct(self, layout: CallLayout) -> DirectRun | None:
+    def direct(self, layout: CallLayout) -> QuickRun | None:
         """See ``Run``."""
         return self._run.direct(layout)
 

@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from tcomp.arrays.devices import Memory, Place
+from tcomp.arrays.matching import TensorSigns
 from tcomp.backends.source import Source
 from tcomp.errors import TcompError
 
@@ -30,51 +29,80 @@ class Site:
     failure: Callable[[Sequence[int]], TcompError]
 
 
+DirectBinding = Callable[[tuple[Any, ...], Any], Any]
+"""Runs a kernel on the arguments of a call and what was given as ``out``.
+
+Returns what the call returns, or None if nothing was done, since something is not as in the call that it was made for.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayFacts:
     """What an array must be like: the one at ``position`` of the arguments, or of the outputs.
 
-    ``strides`` are in bytes; ``low`` and ``high`` bound the bytes of its elements, from the address of the first.
+    ``kind`` is the type of the elements of an array of NumPy, of which there is one object, and the class of a tensor.
+    Bits of ``mask`` are 0 in its address; ``low`` and ``high`` bound the bytes of its elements, from that address.
+    ``shape`` and ``strides``, in bytes, are empty where the library of the arrays looks at those.
     """
 
     position: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    kind: object
+    mask: int
     low: int
     high: int
-
-    def numbers(self) -> list[int]:
-        """As the C function reads them."""
-        sides = [n for pair in zip(self.shape, self.strides, strict=True) for n in pair]
-        return [self.position, id(self.dtype), self.dtype.itemsize - 1, self.low, self.high, len(self.shape), *sides]
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CallLayout:
-    """What the arguments and outputs of a call must be like, for so many ``arguments``.
+    """What the arguments and outputs of a call must be like, for so many ``arguments``, and how results are made.
 
-    ``constants`` are the integers among them, by position: the very objects, so that none need be compared.  ``fixed``
-    are the addresses of what is bound, which follow those of the outputs.
+    ``constants`` are the integers among them, by position: the very objects, so that none need be compared.  ``signs``
+    are what tensors have; without, arrays are NumPy's.  Outputs are ``given``, or not, or either if it is None; those
+    that are not are made by ``makers``, and ``note`` is told of the others.  ``failure`` makes an error of what a check
+    reports.  ``fixed`` are the addresses of what is bound, which follow those of the outputs.
     """
 
     arguments: int
     inputs: tuple[ArrayFacts, ...]
     outputs: tuple[ArrayFacts, ...]
     constants: tuple[tuple[int, int], ...]
+    makers: tuple[Callable[[], Any], ...]
+    failure: Callable[[Sequence[int]], TcompError]
+    signs: TensorSigns | None = None
+    given: bool | None = None
+    note: Callable[[Any], None] | None = None
     fixed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class DirectRun:
-    """A kernel that looks at the arrays of a call itself.
+class Attribute:
+    """An attribute of a context of autograd: a value, or without one those of a call's arguments and, behind these,
+    results that have some ``places``."""
 
-    ``run`` takes the arguments, and the output or a tuple of several.  It returns 0 if the kernel ran, 1 if a check
-    failed, of which ``report`` then tells, and a negative number if it did nothing, since something is not as it was.
-    """
+    name: str
+    value: object = None
+    places: tuple[int, ...] = ()
 
-    run: Callable[[tuple[Any, ...], Any], int]
-    report: Callable[[], Sequence[int]]
+
+class QuickRun(Protocol):
+    """A kernel that looks at the arrays of a call itself."""
+
+    def binding(self) -> DirectBinding:
+        """The call."""
+        ...
+
+    def forward(self, attributes: Sequence[Attribute], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """``forward(ctx, *arguments)`` of a node of autograd, for arguments that fit; sets attributes of the context.
+
+        Without memory for the results ``otherwise(*arguments)`` gives them.
+        """
+        ...
+
+    def recorded(self, apply: Callable[..., Any], taken: int) -> DirectBinding:
+        """A call of ``apply`` where the arguments fit: of its results so many, or all if that is 0."""
+        ...
 
 
 class Run(Protocol):
@@ -87,7 +115,7 @@ class Run(Protocol):
 
     def __call__(self, addresses: Sequence[int]) -> Sequence[int] | None: ...
 
-    def direct(self, layout: CallLayout) -> DirectRun | None:
+    def direct(self, layout: CallLayout) -> QuickRun | None:
         """The quick way to run on arrays of one layout, where there is one."""
         ...
 

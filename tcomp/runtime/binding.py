@@ -12,15 +12,16 @@ import numpy as np
 
 from tcomp.arrays.arrays import kind_of
 from tcomp.arrays.devices import Place
-from tcomp.arrays.kinds import ArrayKind, View
-from tcomp.backends.runtime import ArrayFacts, CallLayout, DirectRun, Program, Site
+from tcomp.arrays.kinds import NUMPY, ArrayKind, View
+from tcomp.arrays.matching import TensorSigns
+from tcomp.backends.runtime import ArrayFacts, CallLayout, DirectBinding, Program, QuickRun, Site
 from tcomp.backends.source import IndexCheck, Source
 from tcomp.errors import Diagnostic, ShapeError, Span, TcompError
 from tcomp.grammar.tree.function import Function
 from tcomp.model.dataranges import describe_range
 from tcomp.runtime.arguments import byte_range, share_memory
 from tcomp.runtime.calls import Call, Outputs
-from tcomp.runtime.matched import DirectBinding, GivenResults, MatchedRun
+from tcomp.runtime.matched import GivenResults, MatchedRun
 from tcomp.storage.memo import MOST_KEPT, Recent
 from tcomp.values.operators import UINT8
 
@@ -133,51 +134,72 @@ class Binding:
 
         Arrays are all of one library.  The results were ``given`` to the call, or made by it.
         """
-        matched = self._into_given(arguments, results) if given else self.matched(arguments, results, recorded=False)
-        if matched is not None:
-            return matched.direct()
-        constants = tuple((n, a) for n, a in enumerate(arguments) if type(a) is int)
-        inputs = [(n, a) for n, a in enumerate(arguments) if type(a) is np.ndarray]
-        outputs = [(n, a) for n, a in enumerate(results) if type(a) is np.ndarray]
-        if len(constants) + len(inputs) < len(arguments) or len(outputs) < len(results):
+        if not given:
+            found = self.quick(arguments, results, recorded=False)
+            return None if found is None else found.binding()
+        kind = _one_kind(arguments, results)
+        if kind is None:
             return None
-        facts = [
-            ArrayFacts(position, array.dtype, array.shape, array.strides, *byte_range(replace(view, address=0)))
-            for (position, array), view in zip((*inputs, *outputs), self._views, strict=True)
-        ]
-        count = len(inputs)
-        layout = CallLayout(len(arguments), tuple(facts[:count]), tuple(facts[count:]), constants)
-        direct = self._run.direct(layout)
-        return None if direct is None else self._direct_binding(direct)
-
-    def _into_given(self, arguments: tuple[Any, ...], results: Outputs) -> GivenResults | None:
-        """The same for a library that says by itself whether arguments and results are like these."""
-        kinds = {kind_of(a) for a in (*(a for a in arguments if type(a) is not int), *results)}
-        if len(kinds) != 1:
-            return None
-        (kind,) = kinds
+        run = self._run_of(arguments, results, kind, kind.signs(_arrays((*arguments, *results)), recorded=False), True)
+        if run is not None:
+            return run.binding()
         match = kind.matcher((*arguments, *results), self._masks, recorded=False)
         if match is None:
             return None
         single, note = len(results) == 1, kind.note_change
-        return GivenResults(match, self._launch, self._failure, len(arguments), single, self._near, note)
+        return GivenResults(match, self._launch, self._failure, len(arguments), single, self._near, note).binding()
 
     def matched_run(self, arguments: tuple[Any, ...], results: Outputs, *, given: bool) -> DirectBinding | None:
         """The same where nobody records the call, and where only the library of the arrays can tell."""
-        if given:
+        kind = _one_kind(arguments, results)
+        if given or kind is None or kind is NUMPY:
             return None
-        matched = self.matched(arguments, results, recorded=None)
-        return None if matched is None else matched.direct()
+        found = self.quick(arguments, results, recorded=None)
+        return None if found is None else found.binding()
 
-    def matched(self, arguments: tuple[Any, ...], results: Outputs, *, recorded: bool | None) -> MatchedRun | None:
-        """The same for a library that says by itself whether arrays are like these; see ``ArrayKind.matcher``."""
-        kinds = {kind_of(a) for a in (*(a for a in arguments if type(a) is not int), *results)}
-        if len(kinds) != 1:
+    def quick(self, arguments: tuple[Any, ...], results: Outputs, *, recorded: bool | None) -> QuickRun | None:
+        """How to run the kernel on arguments like these, with new results; see ``ArrayKind.matcher`` for ``recorded``.
+
+        None if there is no way.
+        """
+        kind = _one_kind(arguments, results)
+        if kind is None:
             return None
-        (kind,) = kinds
+        run = self._run_of(arguments, results, kind, kind.signs(_arrays(arguments), recorded=recorded), False)
+        if run is not None:
+            return run
         match = kind.matcher(arguments, self._masks[: self._inputs], recorded=recorded)
         if match is None:
             return None
+        places = tuple(n for n, a in enumerate(arguments) if type(a) is not int)
+        return MatchedRun(match, self._of_addresses(kind), places, kind.address)
+
+    def _run_of(
+        self, arguments: tuple[Any, ...], results: Outputs, kind: ArrayKind, signs: TensorSigns | None, given: bool
+    ) -> QuickRun | None:
+        """What looks at the arrays itself, where there is such a thing."""
+        if signs is None and any(type(a) is not np.ndarray for a in _arrays((*arguments, *results))):
+            return None
+        inputs = [(n, a) for n, a in enumerate(arguments) if type(a) is not int]
+        pairs = zip((*inputs, *enumerate(results)), self._views, self._masks, strict=True)
+        facts = [_facts(*place, mask, view, signs) for place, view, mask in pairs]
+        constants = tuple((n, a) for n, a in enumerate(arguments) if type(a) is int)
+        return self._run.direct(
+            CallLayout(
+                len(arguments),
+                tuple(facts[: len(inputs)]),
+                tuple(facts[len(inputs) :]),
+                constants,
+                self._makers,
+                self._failure,
+                signs,
+                None if signs is None else given,
+                kind.note_change,
+            )
+        )
+
+    def _of_addresses(self, kind: ArrayKind) -> Callable[[tuple[int, ...]], Any]:
+        """What runs the kernel on arrays at some addresses, and gives the results."""
         address, launch, make = kind.address_of_new, self._launch, self._makers[0]
         if len(self._makers) > 1:
 
@@ -188,7 +210,7 @@ class Binding:
                     raise self._failure(report)
                 return made
 
-            return MatchedRun(match, run_several)
+            return run_several
 
         def run(addresses: tuple[int, ...]) -> Any:
             try:
@@ -200,23 +222,7 @@ class Binding:
                 raise self._failure(report)
             return made
 
-        return MatchedRun(match, run)
-
-    def _direct_binding(self, direct: DirectRun) -> DirectBinding:
-        run, single = direct.run, len(self._makers) == 1
-
-        def call(arguments: tuple[Any, ...], out: Any) -> Any:
-            if out is None:
-                made = self._made(None)
-                out = made[0] if single else made
-            elif single and type(out) is tuple:
-                return None
-            status = run(arguments, out)
-            if status > 0:
-                raise self._failure(direct.report())
-            return out if status == 0 else None
-
-        return call
+        return run
 
     def _check_outputs(self, addresses: Sequence[int], results: Outputs) -> None:
         """Raises ShapeError if an output is read-only or has a byte in common with another argument."""
@@ -235,6 +241,23 @@ class Binding:
 
     def _failure(self, report: Sequence[int]) -> TcompError:
         return failure_of(self._function, self._checks, report)
+
+
+def _arrays(values: Sequence[Any]) -> list[Any]:
+    return [a for a in values if type(a) is not int]
+
+
+def _one_kind(arguments: Sequence[Any], results: Outputs) -> ArrayKind | None:
+    """The library of the arrays, if that is one."""
+    kinds = {kind_of(a) for a in _arrays((*arguments, *results))}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _facts(position: int, array: Any, mask: int, view: View, signs: TensorSigns | None) -> ArrayFacts:
+    low, high = byte_range(replace(view, address=0))
+    if signs is not None:
+        return ArrayFacts(position, type(array), mask, low, high)
+    return ArrayFacts(position, array.dtype, mask, low, high, array.shape, array.strides)
 
 
 def failure_of(function: Function, checks: Sequence[IndexCheck], report: Sequence[int]) -> TcompError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tcomp.backends.runtime import CallLayout, DirectRun, Program, Run, Site
+from tcomp.backends.runtime import CallLayout, Program, QuickRun, Run, Site
 from tcomp.errors import TcompError
 
 
@@ -23,7 +23,7 @@ class BoundRun:
         """See ``Run``."""
         return self._run((*addresses, *self._fixed))
 
-    def direct(self, layout: CallLayout) -> DirectRun | None:
+    def direct(self, layout: CallLayout) -> QuickRun | None:
         """See ``Run``."""
         return self._run.direct(replace(layout, fixed=self._fixed))
 

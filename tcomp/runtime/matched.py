@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcomp.arrays.matching import Matcher
+from tcomp.backends.runtime import Attribute, DirectBinding
 from tcomp.errors import TcompError
-
-DirectBinding = Callable[[tuple[Any, ...], Any], Any]
-"""Runs a kernel on the arguments of a call and what was given as ``out``.
-
-Returns what the call returns, or None if nothing was done, since something is not as in the call that it was made for.
-"""
 
 Launch = Callable[[tuple[int, ...]], Sequence[int] | None]
 """Runs a kernel on addresses, and gives its report where a check failed."""
@@ -21,13 +16,18 @@ Launch = Callable[[tuple[int, ...]], Sequence[int] | None]
 
 @dataclass(frozen=True, slots=True)
 class MatchedRun:
-    """A kernel for arguments that ``match`` gives addresses for, which ``run`` takes to give the results."""
+    """A ``QuickRun`` in Python: a kernel for arguments that ``match`` gives addresses for.
+
+    ``run`` takes these to give the results; ``places`` are those of the arrays among the arguments.
+    """
 
     match: Matcher
     run: Callable[[tuple[int, ...]], Any]
+    places: tuple[int, ...]
+    address: Callable[[Any], int]
 
-    def direct(self) -> DirectBinding:
-        """Both, one after the other."""
+    def binding(self) -> DirectBinding:
+        """See ``QuickRun``."""
         match, run = self.match, self.run
 
         def call(arguments: tuple[Any, ...], out: Any) -> Any:
@@ -35,6 +35,34 @@ class MatchedRun:
                 return None
             addresses = match(arguments)
             return None if addresses is None else run(addresses)
+
+        return call
+
+    def forward(self, attributes: Sequence[Attribute], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """See ``QuickRun``; here what goes wrong is raised."""
+        run, places, address = self.run, self.places, self.address
+
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            results = run(tuple([address(arguments[place]) for place in places]))
+            values = (*arguments, *(results if type(results) is tuple else (results,)))
+            for attribute in attributes:
+                chosen = attribute.value
+                if chosen is None:
+                    chosen = tuple([values[place] for place in attribute.places])
+                setattr(ctx, attribute.name, chosen)
+            return results
+
+        return forward
+
+    def recorded(self, apply: Callable[..., Any], taken: int) -> DirectBinding:
+        """See ``QuickRun``."""
+        match = self.match
+
+        def call(arguments: tuple[Any, ...], out: Any) -> Any:
+            if out is not None or match(arguments) is None:
+                return None
+            results = apply(*arguments)
+            return results if taken == 0 else results[0] if taken == 1 else results[:taken]
 
         return call
 
@@ -55,7 +83,7 @@ class GivenResults:
     near: tuple[tuple[int, int, int, int], ...]
     note: Callable[[Any], None] | None
 
-    def direct(self) -> DirectBinding:
+    def binding(self) -> DirectBinding:
         """The call.  Where arrays may share memory it does nothing: the long way finds out."""
         match, launch, near, note = self.match, self.launch, self.near, self.note
         count, single = self.arguments, self.single

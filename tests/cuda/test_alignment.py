@@ -11,7 +11,7 @@ import pytest
 import tcomp as tc
 from tcomp.arrays.devices import MAIN
 from tcomp.backends.alignment import ProgramForAddresses
-from tcomp.backends.runtime import CallLayout, DirectRun, Site
+from tcomp.backends.runtime import CallLayout, QuickRun, Site
 from tcomp.backends.simulator.simulation import load
 from tcomp.backends.source import ANYWHERE, Source
 from tcomp.errors import TcompError
@@ -35,7 +35,7 @@ class Noted:
         self.calls.append(tuple(addresses))
         return None
 
-    def direct(self, layout: CallLayout) -> DirectRun | None:
+    def direct(self, layout: CallLayout) -> QuickRun | None:
         return None
 
     def keep(self, objects: object) -> bool:

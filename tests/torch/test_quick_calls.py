@@ -134,6 +134,22 @@ def either_matcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(matching, "_guard", lambda torch, tensors: None)
 
 
+def others(a: torch.Tensor, needs: bool) -> list[object]:
+    """What must not be taken for a tensor, of 4x3 floats."""
+    plain = a.detach()
+    storage = torch.rand(13).numpy().tobytes()
+    given_back = torch.rand(4, 3)
+    given_back.untyped_storage().resize_(0)
+    return [
+        plain.double(), plain[:3], plain.t().contiguous().t(), torch.nn.Parameter(plain), plain.to("meta"),
+        torch._neg_view(plain), plain.to_sparse(), plain.as_subclass(type("Sub", (torch.Tensor,), {})), plain.numpy(),
+        torch.nested.nested_tensor([plain]), plain.clone().requires_grad_(not needs), None, 3,
+        torch.frombuffer(bytearray(storage), dtype=torch.float32, offset=4)[:12].view(4, 3).requires_grad_(not needs),
+        given_back.requires_grad_(needs), torch.quantize_per_tensor(plain, 0.1, 0, torch.qint8), plain.to_sparse_csr(),
+        plain.to_mkldnn(), torch.nested.nested_tensor([plain], layout=torch.jagged), torch._to_functional_tensor(plain),
+    ]  # fmt: skip
+
+
 @pytest.mark.usefixtures("either_matcher")
 @pytest.mark.parametrize("needs", [False, True])
 def test_a_matcher_takes_nothing_that_differs(needs: bool) -> None:
@@ -144,19 +160,7 @@ def test_a_matcher_takes_nothing_that_differs(needs: bool) -> None:
     match = matching.tensor_matcher(torch, (a, number), (3,), recorded=needs)
     assert match is not None
     assert match((a, number)) == (a.data_ptr(),) and match((b := fresh(), number)) == (b.data_ptr(),)
-    plain = a.detach()
-    storage = torch.rand(13).numpy().tobytes()
-    given_back = torch.rand(4, 3)
-    given_back.untyped_storage().resize_(0)
-    others = [
-        plain.double(), plain[:3], plain.t().contiguous().t(), torch.nn.Parameter(plain), plain.to("meta"),
-        torch._neg_view(plain), plain.to_sparse(), plain.as_subclass(type("Sub", (torch.Tensor,), {})), plain.numpy(),
-        torch.nested.nested_tensor([plain]), plain.clone().requires_grad_(not needs), None, 3,
-        torch.frombuffer(bytearray(storage), dtype=torch.float32, offset=4)[:12].view(4, 3).requires_grad_(not needs),
-        given_back.requires_grad_(needs), torch.quantize_per_tensor(plain, 0.1, 0, torch.qint8), plain.to_sparse_csr(),
-        plain.to_mkldnn(), torch.nested.nested_tensor([plain], layout=torch.jagged), torch._to_functional_tensor(plain),
-    ]  # fmt: skip
-    for other in others:
+    for other in others(a, needs):
         assert match((other, number)) is None
     assert match((a, int("1000"))) is None and match((a,)) is None and match((a, number, a)) is None
     with torch.autograd.forward_ad.dual_level():
@@ -168,7 +172,34 @@ def test_a_matcher_takes_nothing_that_differs(needs: bool) -> None:
             assert match((a, number)) is None
     seen: list[object] = []
     torch.vmap(lambda x: (seen.append(match((x, number))), x)[1])(torch.rand(2, 4, 3))
-    torch.func.grad(lambda x: (seen.append(match((x, number))), x.sum())[1])(plain)
+    torch.func.grad(lambda x: (seen.append(match((x, number))), x.sum())[1])(a.detach())
+    assert seen == [None, None]
+
+
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_direct_call_takes_nothing_that_differs(needs: bool) -> None:
+    """The same of what C asks."""
+    f = tc.define("def f(float(N,D) X, const int S) -> (Y) { Y(n,d) = X(n,d) * S }").f
+    a, number = torch.rand(4, 3).requires_grad_(needs), 1000
+    for _ in range(3):
+        f(a, number)
+    ((_, call),) = f._quick.recent
+    assert type(call).__name__ == "builtin_function_or_method"
+    assert torch.equal(call((a, number), None), a * 1000)
+    for other in others(a, needs):
+        assert call((other, number), None) is None
+    for arguments, out in (((a, int("1000")), None), ((a,), None), ((a, number, a), None), ((a, number), a)):
+        assert call(arguments, out) is None
+    with torch.autograd.forward_ad.dual_level():
+        assert call((a, number), None) is None
+    with FakeTensorMode():
+        assert call((a, number), None) is None
+    if needs:
+        with torch.no_grad():
+            assert call((a, number), None) is None
+    seen: list[object] = []
+    torch.vmap(lambda x: (seen.append(call((x, number), None)), x)[1])(torch.rand(2, 4, 3))
+    torch.func.grad(lambda x: (seen.append(call((x, number), None)), x.sum())[1])(a.detach())
     assert seen == [None, None]
 
 

@@ -31,7 +31,7 @@ from tcomp.backends.cuda import tensormaps
 from tcomp.backends.cuda.tensormaps import MAP_BYTES, Maps
 from tcomp.backends.cuda.tools.images import Image, compile_image
 from tcomp.backends.host.native import describe
-from tcomp.backends.runtime import CallLayout, DirectRun, Program, Site
+from tcomp.backends.runtime import CallLayout, Program, QuickRun, Site
 from tcomp.backends.source import REPORT, Launch, Source, Turn
 from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
 from tcomp.grammar.tree.limits import MAX_INDICES
@@ -346,7 +346,7 @@ class CudaRun:
             _RECORDED.append(objects)
         return recorded
 
-    def direct(self, layout: CallLayout) -> DirectRun | None:
+    def direct(self, layout: CallLayout) -> QuickRun | None:
         """There is none: launching a kernel takes Python."""
         return None
 

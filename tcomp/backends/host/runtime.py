@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,9 +15,9 @@ import numpy as np
 from tcomp.arrays.addresses import data_address
 from tcomp.arrays.devices import Memory
 from tcomp.backends.arena import ALIGNMENT
-from tcomp.backends.host.directcalls import MOST_ARRAYS, DirectCall, entry
+from tcomp.backends.host.directcalls import MOST_ARGUMENTS, MOST_ARRAYS, DirectCall, entry
 from tcomp.backends.host.native import NativeFunction
-from tcomp.backends.runtime import CallLayout, DirectRun, Site
+from tcomp.backends.runtime import CallLayout, QuickRun, Site
 from tcomp.backends.source import Source
 from tcomp.errors import ShapeError, TcompError
 from tcomp.grammar.tree.limits import MAX_INDICES
@@ -143,27 +144,15 @@ class HostProgram:
         """See ``Program``."""
         self._function.packing(*addresses)  # type: ignore[attr-defined]
 
-    def direct(self, layout: CallLayout) -> DirectRun | None:
+    def direct(self, layout: CallLayout) -> QuickRun | None:
         """See ``Run``."""
-        arrays = len(layout.inputs) + len(layout.outputs)
-        enter = entry() if self._native and arrays and arrays + len(layout.fixed) <= MOST_ARRAYS else None
-        if enter is None:
+        arrays = len(layout.inputs) + len(layout.outputs) + len(layout.fixed)
+        few = 0 < arrays <= MOST_ARRAYS and layout.arguments <= MOST_ARGUMENTS
+        made = entry() if self._native and few else None
+        if made is None:
             return None
-        call, count = DirectCall(self._function, layout), self._scratch_bytes
-
-        def run(arguments: tuple[Any, ...], out: Any) -> int:
-            workspace = _WORKSPACE
-            if not count:
-                return enter(call.address, arguments, out, None, workspace.reporting[1])
-            try:
-                scratch, arena = workspace.scratch(count)
-            except (MemoryError, ValueError) as error:
-                raise self.failure(error) from None
-            status = enter(call.address, arguments, out, scratch, workspace.reporting[1])
-            del arena
-            return status
-
-        return DirectRun(run, lambda: tuple(_WORKSPACE.reporting[0]))
+        scratch = functools.partial(_WORKSPACE.scratch, self._scratch_bytes) if self._scratch_bytes else None
+        return DirectCall(made, self._function, layout, scratch)
 
     def keep(self, objects: object) -> bool:
         """See ``Run``."""

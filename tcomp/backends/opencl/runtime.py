@@ -20,7 +20,7 @@ from tcomp.backends.alignment import ProgramForAddresses
 from tcomp.backends.host.native import describe
 from tcomp.backends.opencl import devices
 from tcomp.backends.opencl.images import build
-from tcomp.backends.runtime import CallLayout, DirectRun, Program, Site
+from tcomp.backends.runtime import CallLayout, Program, QuickRun, Site
 from tcomp.backends.source import ALIGNMENT, REPORT, Argument, Launch, Source
 from tcomp.errors import Diagnostic, ShapeError, TargetError, TcompError
 from tcomp.grammar.tree.limits import MAX_INDICES
@@ -180,7 +180,7 @@ class OpenClRun:
         opencl.enqueue_copy(here.queue, report, np.zeros(_REPORT_WORDS, np.int64))
         return report
 
-    def direct(self, layout: CallLayout) -> DirectRun | None:
+    def direct(self, layout: CallLayout) -> QuickRun | None:
         """There is none: launching a kernel takes Python."""
         return None
 
