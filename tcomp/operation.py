@@ -177,13 +177,20 @@ class Operation(Differentiable):
         """What ``run`` gives where such a call was run not long ago; else None."""
         return self._inside.again(choices.target, choices.options, choices.unchecked, arguments)
 
-    def recorded_run(self, arguments: tuple[Any, ...], choices: Choices) -> QuickRun | None:
-        """The quick way to run calls like one that has been run, of which autograd keeps a record."""
+    def quick_run(
+        self, arguments: tuple[Any, ...], choices: Choices, *, recorded: bool, originals: tuple[Any, ...] | None = None
+    ) -> QuickRun | None:
+        """The quick way to run calls like one that has been run; ``recorded`` says whether autograd records them.
+
+        It takes ``originals`` where the arguments are copies of these in C order.
+        """
         options = checked_choices(choices.target, choices.options)
         binding = self._bindings.get((choices.target, options, choices.unchecked, *layouts_of(arguments, None)))
         if binding is None:
             return None
-        return binding.quick(arguments, binding.run(arguments, None), recorded=True)
+        given = arguments if originals is None else originals
+        copied = [place for place, (a, b) in enumerate(zip(arguments, given, strict=True)) if a is not b]
+        return binding.quick(given, binding.run(arguments, None), recorded=recorded, copied=copied)
 
     def remember(self, choices: Choices, direct: DirectBinding) -> None:
         """Try a way to call first from now on."""

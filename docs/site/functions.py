@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[str, ModuleType, Sequence[str]]] = {
 """The pages: title, module, and the public names of it."""
 
 _OF_THE_ROOMS = {
-    "Operation": ("beside", "run", "call_again", "run_again", "recorded_run", "remember"),
+    "Operation": ("beside", "run", "call_again", "run_again", "quick_run", "remember"),
     "Kernel": ("bind", "link", "kept"),
 }
 """Methods that other rooms of tcomp call, and nobody else."""

@@ -6,9 +6,8 @@ backward pass reaches them.  What ``torch.func`` transforms, and forward mode, g
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Sequence
-from operator import itemgetter
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,9 +16,14 @@ from tcomp.autograd.backward import Derivable
 from tcomp.autograd.cotangents import spread
 from tcomp.autograd.operators import Operator
 from tcomp.autograd.registration import Choices
-from tcomp.backends.runtime import Attribute, DirectBinding, QuickRun
+from tcomp.backends.runtime import Attribute, DirectBinding, Pulled, QuickRun
 from tcomp.derivatives.gradient import Gradient, sizes_of_arrays
-from tcomp.storage.memo import MOST_KEPT, Memo
+from tcomp.storage.memo import MOST_KEPT, Memo, Recent
+
+MOST_RECENT = 4
+"""Kinds of backward passes that a node tries."""
+
+MOST_TRIED = 100
 
 
 class Plan:
@@ -97,14 +101,6 @@ class Plan:
         return found
 
 
-def _node(plan: Plan, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
-    """``apply`` of a ``Function``: it gives the outputs, and behind them what else the forward pass hands out."""
-    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    made: Any = type(plan.operator.function.name, (torch.autograd.Function,), members)
-    # Without what ``Function.apply`` does for transformed tensors, which no quick call has.
-    return super(torch.autograd.Function, made).apply
-
-
 class Node:
     """A node for calls with the same sizes, numbers and device, which are constants of its backward pass."""
 
@@ -114,14 +110,34 @@ class Node:
         self.numbers = [numbers[place] if place in plan.numbers else None for place in plan.kept]
         self.results: list[tuple[Any, Any, Any]] = []
         """Shape, type and device of what the forward pass hands out, once it has."""
-        self.backward = _single(plan) if plan.is_plain else functools.partial(_general, plan, self)
-        self.apply = _node(plan, self._forward, self.backward)
+        self._quick: tuple[Callable[..., Any], ...] = ()
+        """Backward passes like those before, the last of them first."""
+        self._tried: Recent[Hashable, bool] = Recent(MOST_TRIED)
+        self.apply = self._applied(self._forward)
 
     def quick(self, run: QuickRun) -> DirectBinding:
         """Calls that run and are recorded where arguments are as ``run`` knows them."""
-        plan = self.plan
-        forward = run.forward(plan.attributes, self._run)
-        return run.recorded(_node(plan, forward, self.backward), 0 if plan.whole else plan.outputs)
+        apply = self._applied(run.forward(self.plan.attributes, self._run))
+        return run.recorded(apply, 0 if self.plan.whole else self.plan.outputs)
+
+    def _applied(self, forward: Callable[..., Any]) -> Any:
+        """``apply`` of a ``Function``: it gives the outputs, and behind them what else the forward pass hands out."""
+
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            return self._pull(ctx.saved_tensors, cotangents)[0]
+
+        def pull(ctx: Any, *cotangents: Any) -> Any:
+            for quick in self._quick:
+                found = quick(ctx, *cotangents)
+                if found is not None:
+                    return found
+            return self._pull_and_learn(ctx.saved_tensors, cotangents)
+
+        members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        made: Any = type(self.plan.operator.function.name, (torch.autograd.Function,), members)
+        # What the engine calls, which looks for ``backward`` otherwise.  What traces a backward pass calls that.
+        made._backward_cls.apply = pull
+        return _plainly_applied(made)
 
     def _run(self, *arguments: Any) -> Any:
         return self.plan.forward.run(arguments, None, self.plan.choices)
@@ -137,43 +153,80 @@ class Node:
             setattr(ctx, attribute.name, chosen)
         return results
 
+    def _pull(self, saved: Sequence[Any], cotangents: tuple[Any, ...]) -> tuple[Any, Taken | None]:
+        """The gradients, and what took which values, if one kernel did."""
+        plan = self.plan
+        kept = self._with_numbers(saved)
+        if any(c is not None for c in cotangents[plan.outputs :]):
+            return _through_everything(plan, kept[plan.taken_count :], cotangents, self.results), None
+        if not any(c is not None for c in cotangents):
+            return (None,) * len(plan.places), None
+        gradient, places = plan.gradient, [n for n, is_float in enumerate(plan.floats[: plan.outputs]) if is_float]
+        if any(cotangents[place] is None for place in places) and (found := plan.without_missing(cotangents)):
+            gradient, places = found, [place for place in places if cotangents[place] is not None]
+        given = [
+            _made(cotangents[n], self.results[n]) if n < len(self.results) else spread(cotangents[n]) for n in places
+        ]
+        arguments = tuple(plan.taken(kept, self.sizes, given, gradient))
+        results = gradient.backward(*arguments, **plan.given_choices)
+        taken = Taken(gradient, places, given, arguments, len(saved))
+        results = results if type(results) is tuple else (results,)
+        return tuple([None if place is None else results[place] for place in plan.places]), taken
 
-def _single(plan: Plan) -> Callable[..., Any]:
-    """The backward pass of one result, of floats, which takes arguments and results as they are."""
-    backward_pass, choices, is_single = plan.gradient.backward, plan.given_choices, len(plan.gradient.wrt) == 1
-    places = [-1 if place is None else place for place in plan.places]
-    arrange: Any = itemgetter(*places) if len(places) > 1 else itemgetter(slice(1))
+    def _with_numbers(self, saved: Sequence[Any]) -> Sequence[Any]:
+        """What is kept, in its order."""
+        if not self.plan.has_numbers:
+            return saved
+        tensors = iter(saved)
+        return [next(tensors) if number is None else number for number in self.numbers]
 
-    def backward(ctx: Any, cotangent: Any) -> Any:
-        given = cotangent if cotangent.is_contiguous() and not cotangent.is_neg() else spread(cotangent)
-        results = backward_pass(*ctx.saved_tensors, given, **choices)
-        return arrange((results, None) if is_single else (*results, None))
+    def _pull_and_learn(self, saved: Sequence[Any], cotangents: tuple[Any, ...]) -> Any:
+        gradients, taken = self._pull(saved, cotangents)
+        if taken is not None and taken.cotangents[0].is_cpu and not torch.is_grad_enabled():
+            facts = [None if t is None else (*_facts(t), t.requires_grad) for t in (*saved, *cotangents)]
+            if tuple(facts) not in self._tried:
+                self._tried[tuple(facts)] = True
+                quick = self._learned(taken, cotangents)
+                if quick is not None:
+                    self._quick = (quick, *self._quick[: MOST_RECENT - 1])
+        return gradients
 
-    return backward
+    def _learned(self, taken: Taken, cotangents: Sequence[Any]) -> Callable[..., Any] | None:
+        """How to do the same again, where all cotangents were given and are as they are in memory."""
+        plan, originals = self.plan, [cotangents[place] for place in taken.places]
+        if any(c is None or c.is_neg() for c in originals):
+            return None
+        numbered = self._with_numbers([(False, n) for n in range(taken.saved)])
+        sources = plan.taken(numbered, self.sizes, [(True, place) for place in taken.places], taken.gradient)
+        by_copy = {id(copy): original for copy, original in zip(taken.cotangents, originals, strict=True)}
+        before = tuple([by_copy.get(id(a), a) for a in taken.arguments])
+        run = taken.gradient.backward.quick_run(taken.arguments, plan.choices, recorded=False, originals=before)
+        if run is None:
+            return None
+        used = tuple(c is not None for c in cotangents)
+        places = tuple((False, 0) if isinstance(s, int) else s for s in sources)
+        found: Callable[..., Any] | None = run.backward(Pulled(taken.saved, used, places, plan.places))
+        return found
 
 
-def _general(plan: Plan, node: Node, ctx: Any, *cotangents: Any) -> Any:
-    kept: Sequence[Any] = ctx.saved_tensors
-    if plan.has_numbers:
-        tensors = iter(kept)
-        kept = [next(tensors) if number is None else number for number in node.numbers]
-    if len(cotangents) > plan.outputs and any(c is not None for c in cotangents[plan.outputs :]):
-        return _through_everything(plan, kept[plan.taken_count :], cotangents, node.results)
-    if not any(c is not None for c in cotangents):
-        return (None,) * len(plan.places)
-    gradient = None
-    if len(cotangents) == 1:
-        given = [spread(cotangents[0])]
-    elif (gradient := plan.without_missing(cotangents)) is not None:
-        given = [spread(c) for c in cotangents[: plan.outputs] if c is not None]
-    else:
-        given = [_made(*pair) for pair in zip(cotangents[: plan.outputs], node.results, strict=False)]
-        given = [c for c, is_float in zip(given, plan.floats, strict=False) if is_float]
-    taken = plan.taken(kept, node.sizes, given, gradient)
-    results = (gradient or plan.gradient).backward(*taken, **plan.given_choices)
-    if type(results) is not tuple:
-        results = (results,)
-    return tuple([None if place is None else results[place] for place in plan.places])
+def _plainly_applied(function: Any) -> Any:
+    """``apply`` without what it does for transformed tensors, which no quick call has."""
+    return super(torch.autograd.Function, function).apply
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Which gradient took which arguments: ``cotangents`` of outputs at some places, in C order, and so many saved."""
+
+    gradient: Gradient
+    places: Sequence[int]
+    cotangents: Sequence[Any]
+    arguments: tuple[Any, ...]
+    saved: int
+
+
+def _facts(tensor: Any) -> tuple[Any, ...]:
+    return type(tensor), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def recorded(operation: Derivable, operator: Operator, wrt: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
@@ -194,7 +247,7 @@ def recorded(operation: Derivable, operator: Operator, wrt: tuple[str, ...], arg
 def _remember(operation: Derivable, node: Node, arguments: tuple[Any, ...]) -> None:
     choices = node.plan.choices
     with torch.no_grad():
-        quick = node.plan.forward.recorded_run(arguments, choices)
+        quick = node.plan.forward.quick_run(arguments, choices, recorded=True)
     if quick is not None:
         operation.remember(choices, node.quick(quick))
 

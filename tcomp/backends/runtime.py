@@ -42,7 +42,8 @@ class ArrayFacts:
 
     ``kind`` is the type of the elements of an array of NumPy, of which there is one object, and the class of a tensor.
     Bits of ``mask`` are 0 in its address; ``low`` and ``high`` bound the bytes of its elements, from that address.
-    ``shape`` and ``strides``, in bytes, are empty where the library of the arrays looks at those.
+    ``shape`` and ``strides``, in bytes, are empty where the library of the arrays looks at those.  Where so many bytes
+    are ``copied``, the kernel takes a copy in C order.
     """
 
     position: int
@@ -52,6 +53,7 @@ class ArrayFacts:
     high: int
     shape: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
+    copied: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,21 @@ class Attribute:
     places: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """How a node of autograd gets its gradients from a kernel, which takes so many ``saved`` tensors, and cotangents.
+
+    ``used`` says which cotangents are there, ``sources`` for each argument of the kernel whether it is a cotangent, and
+    the place among those or the saved tensors; of numbers it is any.  ``returns`` are places of gradients among the
+    results of the kernel.
+    """
+
+    saved: int
+    used: tuple[bool, ...]
+    sources: tuple[tuple[bool, int], ...]
+    returns: tuple[int | None, ...]
+
+
 class QuickRun(Protocol):
     """A kernel that looks at the arrays of a call itself."""
 
@@ -102,6 +119,13 @@ class QuickRun(Protocol):
 
     def recorded(self, apply: Callable[..., Any], taken: int) -> DirectBinding:
         """A call of ``apply`` where the arguments fit: of its results so many, or all if that is 0."""
+        ...
+
+    def backward(self, pulled: Pulled) -> Callable[..., Any] | None:
+        """``backward(ctx, *cotangents)`` of a node of autograd, which gives None where something does not fit.
+
+        None if there is no way.
+        """
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -157,16 +158,20 @@ class Binding:
         found = self.quick(arguments, results, recorded=None)
         return None if found is None else found.binding()
 
-    def quick(self, arguments: tuple[Any, ...], results: Outputs, *, recorded: bool | None) -> QuickRun | None:
+    def quick(
+        self, arguments: tuple[Any, ...], results: Outputs, *, recorded: bool | None, copied: Sequence[int] = ()
+    ) -> QuickRun | None:
         """How to run the kernel on arguments like these, with new results; see ``ArrayKind.matcher`` for ``recorded``.
 
-        None if there is no way.
+        Arguments at the places that are ``copied`` are not in C order, as the kernel wants them.  None if there is no
+        way.
         """
         kind = _one_kind(arguments, results)
         if kind is None:
             return None
-        run = self._run_of(arguments, results, kind, kind.signs(_arrays(arguments), recorded=recorded), False)
-        if run is not None:
+        signs = kind.signs(_arrays(arguments), recorded=recorded)
+        run = self._run_of(arguments, results, kind, signs, False, copied)
+        if run is not None or copied:
             return run
         match = kind.matcher(arguments, self._masks[: self._inputs], recorded=recorded)
         if match is None:
@@ -175,28 +180,31 @@ class Binding:
         return MatchedRun(match, self._of_addresses(kind), places, kind.address)
 
     def _run_of(
-        self, arguments: tuple[Any, ...], results: Outputs, kind: ArrayKind, signs: TensorSigns | None, given: bool
+        self,
+        arguments: tuple[Any, ...],
+        results: Outputs,
+        kind: ArrayKind,
+        signs: TensorSigns | None,
+        given: bool,
+        copied: Sequence[int] = (),
     ) -> QuickRun | None:
         """What looks at the arrays itself, where there is such a thing."""
         if signs is None and any(type(a) is not np.ndarray for a in _arrays((*arguments, *results))):
             return None
         inputs = [(n, a) for n, a in enumerate(arguments) if type(a) is not int]
-        pairs = zip((*inputs, *enumerate(results)), self._views, self._masks, strict=True)
+        pairs = list(zip((*inputs, *enumerate(results)), self._views, self._masks, strict=True))
         facts = [_facts(*place, mask, view, signs) for place, view, mask in pairs]
+        for number, ((position, array), view, mask) in enumerate(pairs[: len(inputs)]):
+            if position in copied:
+                strides = tuple(stride * (mask + 1) for stride in array.stride())
+                count = math.prod(view.shape) * (mask + 1)
+                facts[number] = replace(facts[number], shape=view.shape, strides=strides, copied=count)
         constants = tuple((n, a) for n, a in enumerate(arguments) if type(a) is int)
-        return self._run.direct(
-            CallLayout(
-                len(arguments),
-                tuple(facts[: len(inputs)]),
-                tuple(facts[len(inputs) :]),
-                constants,
-                self._makers,
-                self._failure,
-                signs,
-                None if signs is None else given,
-                kind.note_change,
-            )
-        )
+        layout = CallLayout(
+            len(arguments), tuple(facts[: len(inputs)]), tuple(facts[len(inputs) :]), constants, self._makers,
+            self._failure, signs, None if signs is None else given, kind.note_change,
+        )  # fmt: skip
+        return self._run.direct(layout)
 
     def _of_addresses(self, kind: ArrayKind) -> Callable[[tuple[int, ...]], Any]:
         """What runs the kernel on arrays at some addresses, and gives the results."""

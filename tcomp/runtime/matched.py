@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcomp.arrays.matching import Matcher
-from tcomp.backends.runtime import Attribute, DirectBinding
+from tcomp.backends.runtime import Attribute, DirectBinding, Pulled
 from tcomp.errors import TcompError
 
 Launch = Callable[[tuple[int, ...]], Sequence[int] | None]
@@ -65,6 +65,10 @@ class MatchedRun:
             return results if taken == 0 else results[0] if taken == 1 else results[:taken]
 
         return call
+
+    def backward(self, pulled: Pulled) -> Callable[..., Any] | None:
+        """See ``QuickRun``; there is no way that would be quicker than the operation's."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 
 import pytest
 import torch
@@ -119,3 +120,83 @@ def test_nothing_is_left_behind(ops: tc.Module) -> None:
     for _ in range(50):
         work()
     assert max(after - was for after, was in zip(counts(), before, strict=True)) < 10
+
+
+def quick_passes(result: torch.Tensor) -> int:
+    """How many kinds of backward passes its node has learned to make directly."""
+    closure = type(result.grad_fn).apply.__closure__
+    (node,) = [cell.cell_contents for cell in closure]
+    return len(node._quick)
+
+
+def test_backward_passes_of_cotangents_that_lie_otherwise_in_memory(ops: tc.Module) -> None:
+    a, b = torch.rand(4, 3, requires_grad=True), torch.rand(3, 5, requires_grad=True)
+    cotangents = [
+        torch.rand(4, 5), torch.rand(()).expand(4, 5), torch.rand(4, 1).expand(4, 5), torch.rand(1, 5).expand(4, 5),
+        torch.rand(5, 4).t(), torch.rand(8, 10)[::2, ::2], torch._neg_view(torch.rand(4, 5)), torch.rand(4, 5).flip(0),
+    ]  # fmt: skip
+    for _ in range(3):
+        for cotangent in cotangents:
+            found = torch.autograd.grad(ops.mm(a, b), (a, b), cotangent)
+            torch.testing.assert_close(found, torch.autograd.grad(a @ b, (a, b), cotangent))
+            torch.testing.assert_close(torch.autograd.grad(ops.mm(a, b), b, cotangent)[0], a.t() @ cotangent)
+    assert quick_passes(ops.mm(a, b)) > 1
+    for _ in range(3):
+        torch.testing.assert_close(torch.autograd.grad(ops.mm(a, b).sum(), a)[0], b.sum(1).expand(4, 3))
+
+
+def test_arguments_are_told_apart_by_place() -> None:
+    """What was the same tensor once need not be it next time."""
+    f = tc.define("def f(double(N) X, double(N) Y) -> (Z) { Z(n) = X(n) * X(n) * Y(n) }").f
+    x, y = (torch.rand(5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    for one, other in ((x, x), (x, x), (x, y), (y, x), (x, x)):
+        expected = torch.autograd.grad((one * one * other).sum(), (x, y), allow_unused=True)
+        torch.testing.assert_close(torch.autograd.grad(f(one, other).sum(), (x, y), allow_unused=True), expected)
+
+
+def test_outputs_without_cotangents_take_turns() -> None:
+    f = tc.define("def f(float(N) X, const int S) -> (Y, Z) { Y(n) = X(n) * X(n)  Z(n) = exp(X(n)) * S }").f
+    x = torch.rand(5, requires_grad=True)
+    choose = [lambda y, z: y, lambda y, z: z, lambda y, z: y + z, lambda y, z: y * z]
+    for number in (3, 4):
+        for pick in choose * 2:
+            expected = torch.autograd.grad(pick(x * x, x.exp() * number).sum(), x)
+            torch.testing.assert_close(torch.autograd.grad(pick(*f(x, number)).sum(), x), expected)
+
+
+def test_saved_tensors_are_looked_after(ops: tc.Module) -> None:
+    for _ in range(3):
+        a, b = torch.rand(4, 3, requires_grad=True), torch.rand(3, 5)
+        result = ops.mm(a, b)
+        result.sum().backward(retain_graph=True)
+        result.sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            result.sum().backward()
+        result = ops.mm(a, b)
+        b += 1
+        with pytest.raises(RuntimeError, match="inplace operation"):
+            result.sum().backward()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t * 2):
+            result = ops.mm(a, b)
+        torch.testing.assert_close(torch.autograd.grad(result.sum(), a)[0], 2 * b.sum(1).expand(4, 3))
+
+
+def test_threads_pull_back_at_once(ops: tc.Module) -> None:
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for n in range(60):
+            a = torch.rand(4, 3, generator=generator, requires_grad=True)
+            b = torch.rand(3, 5, generator=generator)
+            result = ops.mm(a, b) if n % 2 else ops.mm(b.t().contiguous(), a.t()).t()
+            (found,) = torch.autograd.grad(result.sum(), a)
+            if not torch.allclose(found, b.sum(1).expand(4, 3)):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -27,16 +27,18 @@ struct python {
   void (*keep)(object *);
   void (*drop)(object *);
   object *(*function)(method *, object *, object *);
-  object *none, *yes, *no, *exception, *tuple_type, *array_type, *nested;
+  object *none, *yes, *no, *exception, *tuple_type, *array_type, *nested, *saved;
 };
-struct operand { fact position, kind, mask, low, high, rank; const fact *sides; };
+struct operand { fact position, kind, mask, low, high, rank, copied; const fact *sides; };
 struct constant { fact position; object *value; };
 struct answer { object *asked, *expected; };
 struct maker { fact count; object *const *parts; };
+struct source { fact cotangent, place; };
 struct setting { object *name, *value; fact count; const fact *places; };
 struct call {
   void *kernel;
   fact arguments, inputs, outputs, constants, fixed, answers, settings, given, taken, tensors;
+  fact saved, cotangents, returned;
   object *fail, *scratch, *note, *guard, *address, *levels, *level_name, *level, *apply, *otherwise;
   const struct operand *operand;
   const struct constant *constant;
@@ -44,6 +46,8 @@ struct call {
   const struct answer *answer;
   const struct maker *maker;
   const struct setting *setting;
+  const struct source *source;
+  const fact *used, *returns;
 };
 
 char *getenv(const char *);
@@ -243,9 +247,64 @@ static object *forward(object *self, object *const *args, fact count)
   return results;
 }
 
+/* The elements of an array, in C order, and where they end. */
+static char *copied(fact rank, const fact *sides, fact size, const char *from, char *to)
+{
+  if (rank == 0) { __builtin_memcpy(to, from, size); return to + size; }
+  for (fact n = 0; n < sides[0]; n++, from += sides[1])
+    if (rank == 1 && size == 4) __builtin_memcpy(to, from, 4), to += 4;
+    else if (rank == 1 && size == 8) __builtin_memcpy(to, from, 8), to += 8;
+    else to = copied(rank - 1, sides + 2, size, from, to);
+  return to;
+}
+
+static object *arranged(const struct call *c, object *results)
+{
+  object *gradients = results ? py.tuple(c->returned) : 0;
+  for (fact n = 0; gradients && n < c->returned; n++) {
+    const fact place = c->returns[n];
+    object *o = place < 0 ? py.none : c->outputs == 1 ? results : py.item(results, place);
+    py.put(gradients, n, kept(o));
+  }
+  if (results) py.drop(results);
+  return gradients;
+}
+
+/* backward(ctx, *cotangents) of a node of autograd: the gradients, or None if something does not fit. */
+static object *backward(object *self, object *const *args, fact count)
+{
+  const struct call *c = of(self);
+  object *objects[MOST_ARGUMENTS], *saved, *results = 0;
+  char *at[MOST_ARRAYS], room[MOST_COPIED + ALIGNMENT] __attribute__((aligned(ALIGNMENT))), *to = room;
+  if (count != 1 + c->cotangents || getenv(INTERPRET)) return kept(py.none);
+  for (fact n = 0; n < c->cotangents; n++)
+    if ((args[1 + n] != py.none) != c->used[n]) return kept(py.none);
+  saved = py.attribute(args[0], py.saved);
+  if (!saved) return 0;
+  if (py.length(saved) == c->saved) {
+    for (fact n = 0; n < c->arguments; n++)
+      objects[n] = c->source[n].cotangent ? args[1 + c->source[n].place] : py.item(saved, c->source[n].place);
+    for (fact n = 0; n < c->constants; n++) objects[c->constant[n].position] = c->constant[n].value;
+    if (fits(c, objects, 0, at)) {
+      for (fact n = 0; n < c->inputs; n++) {
+        const struct operand *f = c->operand + n;
+        if (!f->copied) continue;
+        const char *from = at[n];
+        at[n] = to;
+        to += (copied(f->rank, f->sides, f->mask + 1, from, to) - to + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+      }
+      results = run(c, at, 0, 0);
+    }
+  }
+  py.drop(saved);
+  return or_none(arranged(c, results));
+}
+
 static method direct_method = {"call", (void *)direct, FASTCALL, 0};
 static method forward_method = {"forward", (void *)forward, FASTCALL, 0};
+static method backward_method = {"backward", (void *)backward, FASTCALL, 0};
 
 void tc_prepare(const struct python *given) { py = *given; }
 object *tc_direct(object *self) { return py.function(&direct_method, self, 0); }
 object *tc_forward(object *self) { return py.function(&forward_method, self, 0); }
+object *tc_backward(object *self) { return py.function(&backward_method, self, 0); }

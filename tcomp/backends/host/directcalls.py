@@ -23,8 +23,9 @@ import numpy as np
 
 from tcomp import debug
 from tcomp.arrays.kinds import NumpyArray
+from tcomp.backends.arena import ALIGNMENT
 from tcomp.backends.host import images, toolchain
-from tcomp.backends.runtime import ArrayFacts, Attribute, CallLayout, DirectBinding
+from tcomp.backends.runtime import ArrayFacts, Attribute, CallLayout, DirectBinding, Pulled
 from tcomp.errors import TcompError
 from tcomp.grammar.tree.limits import MAX_INDICES
 from tcomp.storage.cache import store
@@ -34,6 +35,9 @@ MOST_ARRAYS = 24
 """Arrays that a direct call may have, those that are bound among them."""
 
 MOST_ARGUMENTS = 32
+
+MOST_COPIED = 1 << 14
+"""Bytes of what a call copies, on its stack, because a kernel wants it in C order."""
 
 _REPORT_WORDS = 3 + MAX_INDICES
 _WRITEABLE = 0x400
@@ -49,7 +53,7 @@ _FUNCTIONS = (
 """What the C function calls, in the order of its ``struct python``."""
 
 _WORD = ctypes.c_int64
-_NESTED = sys.intern("is_nested")
+_NESTED, _SAVED = map(sys.intern, ("is_nested", "saved_tensors"))
 
 
 def _words(*names: str) -> Any:
@@ -57,15 +61,17 @@ def _words(*names: str) -> Any:
     return type("_Words", (ctypes.Structure,), {"_fields_": [(name, _WORD) for name in names]})
 
 
-_Operand = _words("position", "kind", "mask", "low", "high", "rank", "sides")
+_Operand = _words("position", "kind", "mask", "low", "high", "rank", "copied", "sides")
 _Constant = _words("position", "value")
 _Answer = _words("asked", "expected")
 _Maker = _words("count", "parts")
+_Source = _words("cotangent", "place")
 _Setting = _words("name", "value", "count", "places")
 _Call = _words(
     *("kernel", "arguments", "inputs", "outputs", "constants", "fixed", "answers", "settings", "given", "taken"),
-    *("tensors", "fail", "scratch", "note", "guard", "address", "levels", "level_name", "level", "apply", "otherwise"),
-    *("operand", "constant", "bound", "answer", "maker", "setting"),
+    *("tensors", "saved", "cotangents", "returned"),
+    *("fail", "scratch", "note", "guard", "address", "levels", "level_name", "level", "apply", "otherwise"),
+    *("operand", "constant", "bound", "answer", "maker", "setting", "source", "used", "returns"),
 )
 
 
@@ -138,6 +144,18 @@ class DirectCall:
         facts.call.apply, facts.call.taken = facts.object(apply), taken
         return self._entry.direct(facts.self_of_calls())
 
+    def backward(self, pulled: Pulled) -> Callable[..., Any] | None:
+        """See ``QuickRun``."""
+        if sum(-(-a.copied // ALIGNMENT) * ALIGNMENT for a in self._layout.inputs) > MOST_COPIED:
+            return None
+        facts = self._facts()
+        facts.call.saved, facts.call.cotangents = pulled.saved, len(pulled.used)
+        facts.call.returned = len(pulled.returns)
+        sources = [_Source(from_cotangents, place) for from_cotangents, place in pulled.sources]
+        facts.call.source, facts.call.used = facts.array(sources, _Source), facts.array(pulled.used)
+        facts.call.returns = facts.array([-1 if place is None else place for place in pulled.returns])
+        return self._entry.backward(facts.self_of_calls())
+
     def _facts(self) -> _Facts:
         layout, facts = self._layout, _Facts()
         call, signs = facts.call, layout.signs
@@ -168,7 +186,8 @@ class DirectCall:
 def _operand(facts: _Facts, array: ArrayFacts, before: int = 0) -> Any:
     sides = [n for pair in zip(array.shape, array.strides, strict=True) for n in pair]
     kind, rank = facts.object(array.kind), len(array.shape)
-    return _Operand(before + array.position, kind, array.mask, array.low, array.high, rank, facts.array(sides))
+    facing = (array.mask, array.low, array.high, rank, array.copied)
+    return _Operand(before + array.position, kind, *facing, facts.array(sides))
 
 
 def _maker(facts: _Facts, make: Callable[[], Any]) -> Any:
@@ -186,14 +205,15 @@ class Entry:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS]
-        self._objects = (None, True, False, Exception, tuple, np.ndarray, _NESTED)
+        self._objects = (None, True, False, Exception, tuple, np.ndarray, _NESTED, _SAVED)
         words = [*functions, *map(id, self._objects)]
         table = (_WORD * len(words))(*words)
         library.tc_prepare(ctypes.byref(table))
         entries: Any = ctypes.PyDLL("", handle=library._handle)
         self.direct: Callable[[object], DirectBinding] = entries.tc_direct
         self.forward: Callable[[object], Callable[..., Any]] = entries.tc_forward
-        for made in (entries.tc_direct, entries.tc_forward):
+        self.backward: Callable[[object], Callable[..., Any]] = entries.tc_backward
+        for made in (entries.tc_direct, entries.tc_forward, entries.tc_backward):
             made.argtypes, made.restype = (ctypes.py_object,), ctypes.py_object
         self._library = library
 
@@ -233,7 +253,8 @@ def _image() -> bytes:
 def _text() -> str:
     constants = {
         "MOST_ARRAYS": MOST_ARRAYS, "MOST_ARGUMENTS": MOST_ARGUMENTS, "REPORT": _REPORT_WORDS, "WRITEABLE": _WRITEABLE,
-        "FASTCALL": _FASTCALL, "MADE": _MADE, "GIVEN": _GIVEN, "EITHER": _EITHER,
+        "MOST_COPIED": MOST_COPIED, "ALIGNMENT": ALIGNMENT, "FASTCALL": _FASTCALL,
+        "MADE": _MADE, "GIVEN": _GIVEN, "EITHER": _EITHER,
         "INTERPRET": f'"{debug.INTERPRET.name}"',
     }  # fmt: skip
     head = "".join(f"#define {name} {value}\n" for name, value in constants.items())
