@@ -229,6 +229,8 @@ def depends_on_data(expr: Expr) -> bool:
     All other integer expressions are proved about in unbounded integers, so they are computed in 64 bits.  Those of
     functions that proofs know are ``PROVED``.
     """
+    if type(expr) in _LEAVES:
+        return expr.dtype.is_float
     return any(
         isinstance(e, Read) or (isinstance(e, Call) and e.intrinsic not in PROVED) or e.dtype.is_float
         for e in walk(expr)

@@ -25,7 +25,7 @@ from tcomp.backends.source import Argument, IndexCheck, Launch, Source, Temporar
 from tcomp.driver import Announce, Begun, Compilation, Scheduled, begin, lower, scheduled
 from tcomp.errors import CompileError, Diagnostic, TargetError, TcompError
 from tcomp.grammar.tree.function import Function, depends_on_data
-from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.options.texts import hint_for
 from tcomp.model.scop import Sizes, contiguous_strides
@@ -158,11 +158,11 @@ class Specialisation:
             sorted(self.sizes.strides.items()),
             None if self.sizes.part is None else asdict(self.sizes.part),
             [(name, *astuple(values)) for name, values in self.sizes.open.items()],
-            self.options.to_json(),
+            _options_text(self.options),
             self.target,
             self.unchecked,
             self.plan,
-            (cpu_identity(), asdict(this_machine()), dict(calibrated())),
+            (cpu_identity(), _machine_facts(this_machine()), dict(calibrated())),
             (__version__, build_identity(), str(isl.version.VERSION)),
         )
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -218,6 +218,16 @@ def _strides(view: View) -> tuple[int, ...]:
     if 0 in view.shape:
         return usual
     return tuple(s if n > 1 else u for s, u, n in zip(view.strides, usual, view.shape, strict=True))
+
+
+@functools.lru_cache(maxsize=64)
+def _options_text(options: MappingOptions) -> str:
+    return options.to_json()
+
+
+@functools.lru_cache(maxsize=16)
+def _machine_facts(machine: Machine) -> dict[str, Any]:
+    return asdict(machine)
 
 
 def _checked_spans(function: Function) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.database.database import TuningWarning
-from tcomp.tuner.database.file import look_up
+from tcomp.tuner.database.file import is_there, look_up
 from tcomp.tuner.database.identity import device_model, identity_of
 from tcomp.tuner.database.records import Tuned
 from tcomp.tuner.database.trials import Problem
@@ -87,7 +87,7 @@ def _chosen_options(made: Specialisation, place: Place, choice: Choice) -> Mappi
     if not choice.policy.look:
         return made.options
     device = device_model(made.target, place)
-    known = look_up(identity_of(made, device))
+    known = _known(made, device)
     if known is not None:
         return _usable(known, made)
     if choice.found is not None:
@@ -98,8 +98,12 @@ def _chosen_options(made: Specialisation, place: Place, choice: Choice) -> Mappi
 
 def stored_options(made: Specialisation, device: str) -> MappingOptions:
     """The best options that are kept for a specialisation on a device; its own where there are none."""
-    known = look_up(identity_of(made, device))
+    known = _known(made, device)
     return made.options if known is None else _usable(known, made)
+
+
+def _known(made: Specialisation, device: str) -> Tuned | None:
+    return look_up(identity_of(made, device)) if is_there() else None
 
 
 def _usable(known: Tuned, made: Specialisation) -> MappingOptions:

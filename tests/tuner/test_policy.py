@@ -18,6 +18,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.scop import Sizes
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
+from tcomp.tuner import policy
 from tcomp.tuner import tuning as module
 from tcomp.tuner.database.database import Database, TuningWarning
 from tcomp.tuner.database.identity import device_model, identity_of
@@ -56,6 +57,14 @@ def options_of(operation: tc.Operation, **choices: Any) -> MappingOptions:
 
 def test_without_a_database_the_model_chooses() -> None:
     assert options_of(tc.define(MM).mm) == MappingOptions()
+
+
+def test_without_a_database_no_program_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCOMP_TUNED", str(tmp_path / "none.sqlite3"))
+    asked: list[object] = []
+    monkeypatch.setattr(policy, "identity_of", lambda *facts: asked.append(facts))
+    assert options_of(tc.define(MM).mm) == MappingOptions()
+    assert not asked
 
 
 def test_a_call_uses_what_tuning_found(file: Path) -> None:

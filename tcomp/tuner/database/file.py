@@ -67,6 +67,12 @@ def _sound(path: Path) -> Database:
     return database
 
 
+def is_there() -> bool:
+    """Whether there is a file to look into: telling what a program is takes longer than asking that."""
+    path = database_path()
+    return path is not None and path.exists()
+
+
 def look_up(identity: Identity) -> Tuned | None:
     """What is known of this, for a call: nothing where there is no file, or none that can be used."""
     path = database_path()
