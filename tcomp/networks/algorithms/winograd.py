@@ -62,12 +62,13 @@ def _times(matrix: Array, arrays: Sequence[Array]) -> list[Array]:
 def image(tile: int, last: bool = False) -> Definition:
     """Tiles of an image, which overlap by two pixels, transformed: first along columns, then along rows.
 
+    The border is written first, once: each pixel is read by several sums, which would ask whether it is inside.
     ``last``: channels are the innermost axis of images and tiles, else the first one.
     """
 
     def pixel(k: int) -> str:
-        row = f"{tile}*t{f'+{k}' if k else ''}-PH,w-PW"
-        return f"constant_exterior(I, 0)({f'n,{row},c' if last else f'n,c,{row}'})"
+        row = f"{tile}*t{f'+{k}' if k else ''},w"
+        return f"P({f'n,{row},c' if last else f'n,c,{row}'})"
 
     def column(k: int) -> str:
         return at("X", "i", f"n,t,{tile}*u{f'+{k}' if k else ''}")
@@ -76,10 +77,10 @@ def image(tile: int, last: bool = False) -> Definition:
         return f"{name}({first},{f'{place},c' if last else f'c,{place}'})"
 
     name = f"winograd{tile}_image{'_last' if last else ''}"
-    ranges = f"n in 0:N, c in 0:C, t in 0:TH, w in 0:{tile}*TW+2"
-    lines = [
-        f"  {at('X', str(i), 'n,t,w')} = {_sum(row, pixel)}\n    where {ranges}" for i, row in enumerate(_IMAGE[tile])
-    ]
+    border, inside = ("n,h,w,c", "n,h-PH,w-PW,c") if last else ("n,c,h,w", "n,c,h-PH,w-PW")
+    ranges = f"n in 0:N, c in 0:C, h in 0:{tile}*TH+2, w in 0:{tile}*TW+2"
+    lines = [f"  P({border}) = constant_exterior(I, 0)({inside}) where {ranges}"]
+    lines += [f"  {at('X', str(i), 'n,t,w')} = {_sum(row, pixel)} where t in 0:TH" for i, row in enumerate(_IMAGE[tile])]
     lines += [
         f"  {at('V', f'i,{j}', 'n,t,u')} = {_sum(row, column)} where i in 0:{tile + 2}, u in 0:TW"
         for j, row in enumerate(_IMAGE[tile])
