@@ -80,7 +80,9 @@ def image(tile: int, last: bool = False) -> Definition:
     border, inside = ("n,h,w,c", "n,h-PH,w-PW,c") if last else ("n,c,h,w", "n,c,h-PH,w-PW")
     ranges = f"n in 0:N, c in 0:C, h in 0:{tile}*TH+2, w in 0:{tile}*TW+2"
     lines = [f"  P({border}) = constant_exterior(I, 0)({inside}) where {ranges}"]
-    lines += [f"  {at('X', str(i), 'n,t,w')} = {_sum(row, pixel)} where t in 0:TH" for i, row in enumerate(_IMAGE[tile])]
+    lines += [
+        f"  {at('X', str(i), 'n,t,w')} = {_sum(row, pixel)} where t in 0:TH" for i, row in enumerate(_IMAGE[tile])
+    ]
     lines += [
         f"  {at('V', f'i,{j}', 'n,t,u')} = {_sum(row, column)} where i in 0:{tile + 2}, u in 0:TW"
         for j, row in enumerate(_IMAGE[tile])

@@ -1,9 +1,10 @@
 """How many images each kernel goes over at a time: the cheapest by what caches hold, what weights cost and starts.
 
 The estimate counts what differs, in cycles of the processor.  A result that is read again costs nothing where all that
-is touched in between fits into the second caches, the rate of ``near_bytes`` where it fits into the last one, else that
-of memory; what is written is also fetched before, and carried back.  Weights come from memory in each turn, and each
-turn starts each kernel.  Where turns begin, what was made before was made for the whole batch.
+is touched in between fits into the second caches.  Beyond that the last cache, which others use, has lost a share of it
+that grows with what is touched, until all comes from memory; what is written is also fetched before, and carried back.
+Weights come from memory in each turn, and each turn starts each kernel.  Where turns begin, what was made before was
+made for the whole batch.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cputiles import CACHES
 from tcomp.mapping.machines.fitted.networks import LAYERS
 
 _FETCHED = 2
@@ -84,7 +86,8 @@ class _Costs:
         """Cycles for a byte that is touched again when so many others have been."""
         if distance <= self.machine.middle_cache * self.machine.threads:
             return 0.0
-        return 1 / (LAYERS.memory_bytes if self.machine.overflows(int(distance)) else LAYERS.near_bytes)
+        near, far = 1 / LAYERS.near_bytes, 1 / LAYERS.memory_bytes
+        return near + (far - near) * min(1.0, distance / (CACHES.last_share * self.machine.last_cache))
 
 
 def _borders(works: Sequence[Work], whole: _Costs) -> list[float]:
