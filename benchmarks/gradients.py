@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import platform
 import statistics
 import time
@@ -28,6 +29,7 @@ import tcomp as tc
 from tcomp.commands.terminal.display import show_table
 
 TURN, WARM = 0.25, 0.03
+ROUNDS_OF_CALLS = 100
 """Seconds."""
 
 TEXT = """
@@ -174,8 +176,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of cases, with commas between them")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--calls", action="store_true", help="only what calls of a small product cost")
     parser.add_argument("--json", type=Path, default=Path("out/benchmarks/gradients.json"))
     chosen = parser.parse_args()
+    if chosen.calls:
+        show_calls(calls())
+        return
     wanted = set(filter(None, chosen.only.split(",")))
     found = {c.name: measure(c, chosen.rounds, not chosen.no_compile) for c in CASES if not wanted or c.name in wanted}
     names = ["tcomp", "torch", *([] if chosen.no_compile else ["torch.compile"])]
@@ -186,10 +192,7 @@ def main() -> None:
         ("forward and backward", *names, "best peer"), [*rows, ("geometric mean", *[""] * len(names), f"{mean:.2f}")]
     )
     called = calls()
-    show_table(
-        ("a product of 8x6 by 6x5", "tcomp", "torch.mm"),
-        [(what, *(f"{t:.1f} us" for t in times.values())) for what, times in called.items()],
-    )
+    show_calls(called)
     chosen.json.parent.mkdir(parents=True, exist_ok=True)
     facts = {
         "benchmark": "gradients",
@@ -202,7 +205,7 @@ def main() -> None:
 
 
 def calls() -> dict[str, dict[str, float]]:
-    """Microseconds of calls of a small product, the least of many."""
+    """Microseconds of calls of a small product, the least of many turns that both take."""
     mm = tc.define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }").mm
     a, b, cotangent = torch.rand(8, 6), torch.rand(6, 5), torch.ones(8, 5)
     recorded = a.clone().requires_grad_()
@@ -216,15 +219,28 @@ def calls() -> dict[str, dict[str, float]]:
         "recording": lambda f: f(recorded, b),
         "with the backward pass": backward,
     }
-    found: dict[str, dict[str, float]] = {}
-    for what, call in kinds.items():
-        found[what] = {name: _least(functools.partial(call, f)) for name, f in (("tcomp", mm), ("torch", torch.mm))}
+    functions = {"tcomp": mm, "torch": torch.mm}
+    found: dict[str, dict[str, float]] = {what: dict.fromkeys(functions, math.inf) for what in kinds}
+    for _ in range(ROUNDS_OF_CALLS):
+        for what, call in kinds.items():
+            for name, f in functions.items():
+                found[what][name] = min(found[what][name], _time(functools.partial(call, f)))
     return found
 
 
-def _least(call: Callable[[], object], number: int = 3000) -> float:
-    turn(call, WARM)
-    return 1e6 * min(timeit.repeat(call, number=number, repeat=7)) / number
+def show_calls(called: dict[str, dict[str, float]]) -> None:
+    show_table(
+        ("a product of 8x6 by 6x5", "tcomp", "torch.mm", "ratio"),
+        [
+            (what, *(f"{t:.1f} us" for t in times.values()), f"{times['tcomp'] / times['torch']:.2f}")
+            for what, times in called.items()
+        ],
+    )
+
+
+def _time(call: Callable[[], object], number: int = 500) -> float:
+    """Microseconds of a call, of many in a row."""
+    return 1e6 * timeit.timeit(call, number=number) / number
 
 
 def machine() -> dict[str, str | int]:
