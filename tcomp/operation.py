@@ -116,7 +116,7 @@ class Operation(Differentiable):
                 arguments, named = with_parts(self.function, arguments, named)
             arguments = self._in_order(arguments, named)
         if arguments and type(arguments[0]) is not ndarray and "torch" in sys.modules and _is_traced():
-            return _traced_call(self, self.function.completed(arguments), out, Choices(target, options, unchecked))
+            return _traced_call(self, arguments, out, target, options, unchecked)
         for chosen, direct in self._quick.recent:
             if chosen[0] is target and chosen[1] is options and chosen[2] is unchecked:
                 result = direct(arguments, out)
@@ -397,10 +397,10 @@ def _is_traced() -> bool:
     return compiler is not None and compiler.is_compiling()
 
 
-def _traced_call(operation: Operation, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:
+def _traced_call(operation: Operation, arguments: tuple[Any, ...], out: Any, *chosen: Any) -> Any:
     from tcomp.autograd.dispatch import traced  # noqa: PLC0415  (it imports torch)
 
-    return traced(operation, arguments, out, choices)
+    return traced(operation, arguments, out, *chosen)
 
 
 def _recorded_call(operation: Operation, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -65,19 +66,32 @@ def autocast(arguments: tuple[Any, ...], dtype: str) -> tuple[Any, ...]:
     return tuple(torch.amp.autocast_mode._cast(arguments, device, getattr(torch, dtype)))
 
 
-def traced(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:
+def traced(
+    operation: Derivable, arguments: tuple[Any, ...], out: Any, target: str | None, options: Any, unchecked: bool
+) -> Any:
     """The same while torch compiles or exports: a node of its graph.
 
+    Whatever is looked at here torch looks at before each call of what it compiled: for tensors that is little.
     Raises ShapeError for an ``out`` that autograd would have to follow, or that leaves outputs out.
     """
-    namespace, name = _qualified(operation, choices.target, choices.options, choices.unchecked).split("::")
-    packet, given = getattr(getattr(torch.ops, namespace), name), as_tensors(operation.function, arguments)
+    namespace, name = _qualified(operation, target, options, unchecked).split("::")
+    packet = getattr(getattr(torch.ops, namespace), name)
+    given: Sequence[Any] = arguments
+    if not _takes(operation, len(arguments)) or not all(isinstance(a, torch.Tensor) for a in arguments):
+        given = as_tensors(operation.function, operation.function.completed(arguments))
     if out is None:
         return packet.default(*given)
     outs = outs_of(operation.function, out)
     check_out(operation.function, given, outs)
     packet.out(*given, *outs)
     return outs[0] if len(outs) == 1 else outs
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def _takes(operation: Derivable, count: int) -> bool:
+    """Whether an operation has so many inputs, none of them a number that is part of the kernel."""
+    inputs = operation.function.inputs
+    return len(inputs) == count and all(tensor.role != "const" for tensor in inputs)
 
 
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
