@@ -24,6 +24,8 @@ class Reductions(Derivation):
     def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
         super().__init__(function, wrt, ties)
         self.ties: dict[str, str] = {}
+        self.sought: set[str] = set()
+        """Extrema that are compared with the values that they are extrema of."""
         self.owners: dict[str, Owner] = {}
 
     def seed(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
@@ -45,10 +47,12 @@ class Reductions(Derivation):
 
     def _was_extreme(self, version: Version, indices: tuple[Expr, ...]) -> Expr:
         assert version.base is not None
+        self.sought.add(version.name)
         return syntax.Binary("==", element(version.base, indices), element(version.name, indices))
 
     def _ties(self, position: int, version: Version, rule: ChainRule, seed: Expr) -> tuple[Expr, tuple[Expr, ...]]:
         """Elements that are the extreme share its adjoint evenly, or the first of them has it."""
+        self.sought.add(version.name)
         statement = self.function.statements[position]
         subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
         value = statement.value if self._clauses(position) is None else inside_ranges(statement.value)

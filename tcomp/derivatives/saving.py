@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
-from tcomp.derivatives.versions import Version, versions_of
+from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Symbolic, symbolic_ranges
 from tcomp.grammar.tree.diagnostics import did_you_mean
-from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.function import Binary, Call, Expr, Function, walk
 
 Save = str | Sequence[str]
 """``"statistics"``, ``"all"``, or names of tensors, ``T_1`` for the first content of one that is written anew; none of
@@ -42,6 +42,36 @@ def saveable(function: Function, versions: Sequence[Version], symbolic: Symbolic
         if is_output or _is_statistic(version, function, symbolic) or (save == "all" and version.name in reduced):
             found.add(version.name)
     return found
+
+
+def without_rounded(
+    function: Function, versions: Sequence[Version], may_save: Collection[str], sought: Collection[str]
+) -> set[str]:
+    """What may be saved but for extrema that a derivative compares with values that it computes again.
+
+    Another kernel may add up or round otherwise, and then none of the values is the extreme: the adjoint of the saved
+    one would reach nothing.  Computed again of the same values, it is one of them.
+    """
+    kept = set(may_save)
+    for version, statement in zip(versions, function.statements, strict=True):
+        if version.name not in kept or version.name not in sought:
+            continue
+        known = {*kept, *(t.name for t in function.inputs)}
+        read = {version.reads[t] for t in tensors_read(statement)} | ({version.base} if version.base else set())
+        if not (read <= known and all(map(_is_exact, walk(statement.value)))):
+            kept.discard(version.name)
+    return kept
+
+
+def _is_exact(expr: Expr) -> bool:
+    """Whether an operation chooses one of its operands or its negative, so that nothing of it is rounded."""
+    match expr:
+        case Binary():
+            return not expr.dtype.is_float or expr.op in ("min", "max")
+        case Call():
+            return expr.intrinsic in ("abs", "fabs", "relu", "fmin", "fmax")
+        case _:
+            return True
 
 
 def check_save(function: Function, written: Collection[str], save: Save) -> None:

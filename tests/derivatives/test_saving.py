@@ -148,3 +148,19 @@ def test_maxima_of_many_values_are_saved_where_sizes_are_known() -> None:
     gradient = tc.define(text).loss.gradient(save="auto", sizes={"N": 50, "C": 1000})
     assert gradient.saved == ("m", "z")
     assert not any("max=!" in line for line in gradient.text.split("def loss_saving")[0].splitlines())
+
+
+def test_extrema_are_not_saved_without_the_rounded_values_that_they_are_compared_with() -> None:
+    """Scores that another kernel adds up may be none of them the saved maximum, whose adjoint would be lost."""
+    f = tc.define("""
+        def f(float(L,D) Q, float(S,D) K, float(S,E) V) -> (O) {
+            s(i,j) +=! Q(i,d) * K(j,d)
+            m(i) max=! s(i,j)
+            O(i,e) +=! exp(s(i,j) - m(i)) * V(j,e)
+        }""").f
+    assert f.gradient().saved == f.gradient(save=("m",)).saved == ()
+    assert f.gradient(save=("s", "m")).saved == ("s", "m")
+    pool = tc.define("def f(float(N,H) I) -> (O) { O(n,h) max=! relu(-I(n,2*h+k)) where k in 0:2 }").f
+    assert pool.gradient().saved == ("O",)
+    again = tc.define("def f(float(N,H) I) -> (O) { O(n) = 0.5 * I(n,0)  O(n) max= I(n,h) }").f
+    assert again.gradient().saved == ()
