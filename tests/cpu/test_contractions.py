@@ -456,4 +456,4 @@ def test_accumulators_stay_in_registers_where_several_versions_of_a_tile_load_th
     loops = [body for _, body in LOOP.findall(code) if body.count("vfmadd") >= 8]
     assert loops
     for body in loops:
-        assert not re.search(r"v\w+\t.*\(%r[sb]p\)", body)
+        assert not re.search(r"\tv\w+\t.*\(%r[sb]p\)", body)
