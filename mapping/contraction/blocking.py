@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tcomp.grammar.tree.function import Expr, Read
 from tcomp.mapping.contraction.columns import Columns, depends_on, operands_of
@@ -187,7 +188,11 @@ def panel_loads(
     depth = _panel_depth(scop, cluster, columns, machine)
     afar = is_near_for_few(scop, cluster, columns, machine)
     apart = 0 if row is None else _rows_apart(scop, cluster, columns, row)
-    return Loads(shared, itemsize, depth, aligned and not afar, beyond=columns.packed, afar=afar, apart=apart)
+    loads = Loads(shared, itemsize, depth, aligned and not afar, beyond=columns.packed, afar=afar, apart=apart)
+    if columns.panel is not None:
+        return loads
+    operands = operands_of(main_statement(scop, cluster)) or ()
+    return replace(loads, shared=False, both=True, pointers=sum(read.boundary is not None for read in operands))
 
 
 def _rows_apart(scop: Scop, cluster: Cluster, columns: Columns, row: int) -> int:

@@ -38,12 +38,14 @@ class RegisterTile:
 class Loads:
     """What the operands of a contraction ask of a step.
 
-    ``shared`` says that a vector that is loaded serves all rows.  ``steps`` are those of the reduction, where many rows
-    read the vectors of all of them again: if these do not stay in the nearest cache they come from the next.  Vectors
-    are ``aligned`` unless they may straddle lines of it.  So many columns lie in a ``line`` of the tensor that they are
-    packed from, which should be read once; 0 where that does not matter.  ``beyond`` says that a vector may reach past
-    the columns, so that a wide one serves columns that do not fill it.  ``afar`` says that columns come from far
-    away as they lie, with few rows to wait for them.  Neighbouring rows read ``apart`` bytes from each other.
+    ``shared`` says that a vector that is loaded serves all rows, ``both`` that both operands are vectors: those of one
+    pass by, one at a time for all rows, of which each asks for ``pointers`` to what it reads.  ``steps`` are those of
+    the reduction, where many rows read the vectors of all of them again: if these do not stay in the nearest cache they
+    come from the next.  Vectors are ``aligned`` unless they may straddle lines of it.  So many columns lie in a
+    ``line`` of the tensor that they are packed from, which should be read once; 0 where that does not matter.
+    ``beyond`` says that a vector may reach past the columns, so that a wide one serves columns that do not fill it.
+    ``afar`` says that columns come from far away as they lie, with few rows to wait for them.  Neighbouring rows read
+    ``apart`` bytes from each other.
     """
 
     shared: bool
@@ -54,6 +56,8 @@ class Loads:
     beyond: bool = False
     afar: bool = False
     apart: int = 0
+    both: bool = False
+    pointers: int = 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -96,7 +100,8 @@ def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine)
     multiplied = rows * vectors * passes
     straddling = 1 if loads.aligned or width < LINE_BYTES else REGISTER_TILES.straddling
     loaded = vectors * passes * straddling * (1 if loads.shared else rows)
-    loaded += rows * (1 if machine.registers >= REGISTER_TILES.many_registers else REGISTER_TILES.broadcast)
+    broadcast = 1 if machine.registers >= REGISTER_TILES.many_registers else REGISTER_TILES.broadcast
+    loaded += vectors * passes + _addressed(rows, vectors * passes, loads) if loads.both else rows * broadcast
     fetched = 0.0
     lines = (-(-vectors * width // LINE_BYTES) + (not loads.aligned)) * LINE_BYTES
     if lines * loads.steps > REGISTER_TILES.nearest_share * machine.nearest_cache:
@@ -110,6 +115,12 @@ def _cycles(rows: int, vectors: int, width: int, loads: Loads, machine: Machine)
         (REGISTER_TILES.latency + REGISTER_TILES.spare) * passes,
         fetched,
     )
+
+
+def _addressed(rows: int, vectors: float, loads: Loads) -> float:
+    """Loads that pointers to rows come to: those for which there is no register are loaded for each vector."""
+    pointers = rows * loads.pointers
+    return pointers * REGISTER_TILES.pointer + max(0, pointers - REGISTER_TILES.most_pointers) * vectors
 
 
 @functools.lru_cache(maxsize=1024)

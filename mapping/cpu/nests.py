@@ -231,9 +231,10 @@ def _register_tile(
     itemsize = scop.storages[main.target].dtype.itemsize
     if recognise_contraction(main) is not None:
         along_row, along_column = (_read_strides(scop, cluster, main, side) for side in sides)
-        shared = not any(c == 1 and r != 0 for c, r in zip(along_column, along_row, strict=True))
+        both = along_column.count(1) > 1
+        shared = not both and not any(c == 1 and r != 0 for c, r in zip(along_column, along_row, strict=True))
         columns = columns_of(scop, cluster, machine.vector_bytes)
-        loads = Loads(shared, itemsize)
+        loads = Loads(shared, itemsize, both=both)
         dot = dot_product(scop, cluster, columns, machine)
         if dot is not None and dot.depth:
             matrix = best_matrix_tile(*shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -113,6 +115,25 @@ def copied(program: str, lanes: int = 16) -> set[str]:
 
 def test_whole_pixels_are_not_copied() -> None:
     assert copied(text()) == copied(text(boundary="repeat_edge(I)")) == copied(text(s=2), lanes=8) == set()
+
+
+@pytest.mark.parametrize(
+    ("lanes", "registers", "side", "channels"),
+    [(8, 16, 56, 128), (8, 16, 14, 512), (8, 16, 28, 144), (8, 16, 7, 24), (16, 32, 14, 512), (4, 32, 14, 100)],
+)
+def test_sums_of_whole_pixels_stay_in_registers(lanes: int, registers: int, side: int, channels: int) -> None:
+    """Beside a vector of each operand: with all of a row, or in plain loops, they took up to 15 times as long."""
+    machine = replace(CPU.machine, vector_bytes=4 * lanes, datapath_bytes=4 * lanes, registers=registers)
+    sizes = Sizes({"N": 1, "H": side, "W": side, "C": channels, "KH": 3, "KW": 3})
+    source = lower(define(text())["f"], sizes, tc.MappingOptions(), replace(CPU, machine=machine)).source.text
+    assert ": 0.0f" not in source
+    tiles = [re.findall(r"tc_(b0|c\d+)_(\d+) [+]?= [^{]", tile) for tile in source.split("tc_free_registers();")[1:]]
+    for tile in tiles:
+        vectors = [int(v) for name, v in tile if name == "b0"]
+        sums = [int(v) for name, v in tile if name != "b0"]
+        assert sums == sorted(sums) and {*sums} == {*vectors} and len(sums) + 2 <= registers
+        assert [v for v, _ in itertools.groupby(int(v) for _, v in tile)] == vectors
+    assert len(tiles) >= 1
 
 
 def test_windows_that_reach_past_channels_are_copied() -> None:

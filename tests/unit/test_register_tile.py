@@ -16,11 +16,12 @@ AVX2 = Machine(vector_bytes=32, registers=16, datapath_bytes=32, threads=2)
 NEON = Machine(vector_bytes=16, registers=32, datapath_bytes=16, threads=2)
 MACHINES = {"avx512": AVX512, "halved": HALVED, "avx2": AVX2, "neon": NEON}
 FLOATS = Loads(shared=True, itemsize=4)
+PIXELS = Loads(shared=False, itemsize=4, both=True, pointers=1)
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 @pytest.mark.parametrize("shape", [(1, 4), (1, 1000), (3, 5), (26, 26), (64, 56), (100, 17), (512, 512), (1000, 3)])
-@pytest.mark.parametrize("loads", [FLOATS, Loads(False, 4), Loads(True, 8), Loads(True, 2)])
+@pytest.mark.parametrize("loads", [FLOATS, Loads(False, 4), Loads(True, 8), Loads(True, 2), PIXELS])
 def test_tiles_fit_registers_and_problem(machine: Machine, shape: tuple[int, int], loads: Loads) -> None:
     tile = best_register_tile(*shape, loads, machine)
     assert tile is not None
@@ -125,3 +126,13 @@ def test_lines_of_rows_that_lie_pages_apart_stay_near() -> None:
     beside = best_register_tile(196, 256, Loads(True, 4, steps=256, apart=4096 + 64), AVX512)
     assert plain is not None and crowded is not None
     assert plain == beside and plain.rows > 7 >= crowded.rows and crowded.rows * crowded.vectors >= 14
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_rows_share_vectors_of_weights_but_not_pointers(machine: Machine) -> None:
+    """One row loads two vectors a product; a row of few vectors asks where it is more often than it multiplies."""
+    tile = best_register_tile(56, 512, PIXELS, machine)
+    assert tile is not None
+    assert 1 < tile.rows <= REGISTER_TILES.most_pointers and tile.vectors >= 3
+    free = best_register_tile(56, 512, replace(PIXELS, pointers=0), machine)
+    assert free is not None and free.rows >= tile.rows

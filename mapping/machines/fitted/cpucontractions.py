@@ -57,6 +57,23 @@ class RegisterTiles:
             "0.65 of the time"
         ),
     )
+    pointer: float = fitted(
+        1.5,
+        "loads",
+        "What it costs to find out where a row is, where both operands are vectors.",
+        machine="Zen 3, two threads",
+        how=(
+            "2026-11-27: 14 depthwise convolutions, each in 13 register tiles, beside other work: 3 rows of four "
+            "vectors are best, 7 of two and 2 of seven take 1.02 to 1.05 of the time, one of eight 1.06, 12 of one 1.5"
+        ),
+    )
+    most_pointers: int = fitted(
+        7,
+        "pointers",
+        "Those to rows that stay in registers beside what loops need.",
+        machine="Zen 3, two threads",
+        how="as pointer; with 10 of them gcc 12 keeps some in memory, also on AVX-512",
+    )
     many_registers: int = fitted(
         32,
         "vector registers",

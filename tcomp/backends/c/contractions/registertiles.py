@@ -22,10 +22,11 @@ from tcomp.backends.c.contractions.edges import (
 )
 from tcomp.backends.c.contractions.places import Operand, Place
 from tcomp.backends.c.contractions.resultlines import fetched_lines
+from tcomp.backends.c.contractions.steps import cell, forgotten, step_lines
 from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
 from tcomp.backends.c.vectors.types import PartialVector, vector_type
-from tcomp.backends.c.vectors.widening import WIDENED, narrowed, widened, widened_type
-from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES, is_kept_as_bits
+from tcomp.backends.c.vectors.widening import WIDENED, narrowed
+from tcomp.backends.dialect import C_STORAGE_TYPES
 from tcomp.backends.prelude import FREE_REGISTERS
 from tcomp.backends.spelling import loop_text
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Read
@@ -81,7 +82,7 @@ class Contraction:
         columns = extents_of(self.nest.column)
         beyond = all(o.place.steps is not None for o in operands if o.is_vector)
         beyond &= result.place.dtype == self.dtype
-        loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize, beyond=beyond)
+        loads = Loads(_rows_share_vectors(operands), self.dtype.itemsize, beyond=beyond)
         sides = [self.nest.column] if self.nest.row is None else [self.nest.column, self.nest.row]
         known = all(constant_extent(side.lower, side.upper) is not None for side in sides)
         sizes = [(r, c) for r in rows for c in columns if self.nest.may_have(r, c)]
@@ -259,7 +260,7 @@ class Contraction:
         ``rows`` and ``columns`` begin with those of a whole tile.
         """
         allowed = edge_condition(self.nest, columns[0], operands) if rows and columns else None
-        loads = Loads(not any(o.is_vector and o.row for o in operands), self.dtype.itemsize)
+        loads = Loads(_rows_share_vectors(operands), self.dtype.itemsize)
         for count in sorted({-(-rows[0] // 3), rows[0]}) if allowed else ():
             tile = self._vectors(count, columns[0], loads)
             if tile is not None and tile.columns >= tile.lanes:
@@ -295,37 +296,26 @@ class Contraction:
         yield FREE_REGISTERS
         if not self.from_zero:
             yield f"const {element} *{target.name} = &{target.place.text};"
-            yield _forgotten(target.name, "volatile ")
+            yield forgotten(target.name, "volatile ")
         for r, v in cells:
             where = f"{target.name} + {target.offset(r, offsets[v])}"
             value = f"*(const {vector} *)({where})" if partial is None else partial.loaded(where)
-            yield f"{vector} {_cell(r, v)} = {'{0}' if self.from_zero else value};"
+            yield f"{vector} {cell(r, v)} = {'{0}' if self.from_zero else value};"
         written = f"{C_STORAGE_TYPES[result.place.dtype.name]} *const {result.name} = &{result.place.text};"
         yield from self._fetched(written, result, tile)
         yield from heads_of_steps(self.nest, tile.rows)
         depth = len(self.nest.steps)
         inside = "  " * depth
-        first, second = operands
-        for o in operands:
-            yield from (inside + line for line in _pointer(o))
-            if not o.row:
-                yield from (inside + line for line in self._loads(o, 0, tile, offsets))
-        for r in range(tile.rows):
-            for o in operands:
-                if o.row:
-                    yield from (inside + line for line in self._loads(o, r, tile, offsets))
-            for v in range(tile.vectors):
-                a, b = (_part(o, r, v) for o in (first, second))
-                yield f"{inside}{_cell(r, v)} += {a} * {b};"
+        yield from (inside + line for line in step_lines(tile, operands, offsets, self.dtype))
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"
         yield from () if self.fetches else (written,)
         for r, v in cells:
-            offset, cell = result.offset(r, offsets[v]), _cell(r, v)
+            offset, sums = result.offset(r, offsets[v]), cell(r, v)
             if partial is None:
-                yield stored(result, offset, cell, self.dtype, tile.lanes)
+                yield stored(result, offset, sums, self.dtype, tile.lanes)
             else:
-                yield partial.stored(f"{result.name} + {offset}", cell)
+                yield partial.stored(f"{result.name} + {offset}", sums)
 
     def _fetched(self, written: str, result: Operand, tile: RegisterTile) -> Iterator[str]:
         """The lines of results, fetched where they are far; ``written`` declares the pointer to them."""
@@ -335,42 +325,10 @@ class Contraction:
             runs = ((r * result.row, tile.columns) for r in range(tile.rows))
             yield from fetched_lines(result.name, runs, result.place.dtype.itemsize)
 
-    def _loads(self, operand: Operand, row: int, tile: RegisterTile, offsets: list[int]) -> Iterator[str]:
-        """One row of an operand, in registers."""
-        if not operand.is_vector:
-            c = C_VALUE_TYPES[self.dtype.name]
-            yield f"const {c} {_part(operand, row, 0)} = {_scalar(operand, operand.offset(row, 0), self.dtype)};"
-            return
-        vector = vector_type(self.dtype, tile.lanes)
-        kept = not operand.row and tile.rows > 1
-        pointer, row_of = operand.name, row
-        if operand.bordered is not None:
-            place, border = operand.bordered(row)
-            address, pointer, row_of = border.address(place.text, operand.name), f"{operand.name}{row}", 0
-            yield f"const {C_STORAGE_TYPES[place.dtype.name]} *const {pointer} = {address};"
-        for v, offset in enumerate(offsets):
-            loaded = _loaded(operand, f"{pointer} + {operand.offset(row_of, offset)}", self.dtype, tile.lanes, kept)
-            yield f"const {vector} {_part(operand, row, v)} = {loaded};"
 
-
-def _pointer(operand: Operand) -> list[str]:
-    """The C lines that declare where a step finds the first row of an operand, unless each row asks for its own."""
-    if operand.bordered is not None:
-        return []
-    constant = "" if operand.again else "const "
-    c = C_STORAGE_TYPES[operand.place.dtype.name]
-    line = f"const {c} *{constant}{operand.name} = &{operand.place.text};"
-    return [line, _forgotten(operand.name)] if operand.again else [line]
-
-
-def _forgotten(pointer: str, volatile: str = "") -> str:
-    """The C statement after which a compiler does not know what it has read from there already.
-
-    Kept in registers for steps to come, that would drive accumulators out of them.  A ``volatile`` one stays behind
-    those before it: of accumulators that two versions of a tile load, gcc loaded some before both, kept them in memory
-    while no register was to be used, and one of them there in the loop, which took twice as long.
-    """
-    return f'__asm__ {volatile}("" : "+r"({pointer}));'
+def _rows_share_vectors(operands: tuple[Operand, Operand]) -> bool:
+    """Whether the vectors of a step stay in registers while rows pass by, one element each."""
+    return not any(o.is_vector and o.row for o in operands) and not all(o.is_vector for o in operands)
 
 
 def stored(result: Operand, offset: int | str, cell: str, dtype: DType, lanes: int) -> str:
@@ -389,31 +347,3 @@ def _widens(cast: Cast, wanted: DType) -> bool:
     if result.kind == "float":
         return source.kind in ("float", "int", "uint") and source.name in _LOADED and source.bits < result.bits
     return source.kind in ("int", "uint") and source.bits < result.bits
-
-
-def _scalar(operand: Operand, offset: str, dtype: DType) -> str:
-    text = f"{operand.name}[{offset}]"
-    if is_kept_as_bits(operand.place.dtype):
-        return f"tc_from_{operand.place.dtype}({text})"
-    return text if operand.place.dtype == dtype else f"({C_VALUE_TYPES[dtype.name]}){text}"
-
-
-def _loaded(operand: Operand, place: str, dtype: DType, lanes: int, kept: bool) -> str:
-    """A vector of an operand, in a type; ``kept`` in a register, since gcc would rather read it for every use."""
-    own = operand.place.dtype
-    vector = vector_type(dtype, lanes)
-    if own.name in WIDENED and own != dtype:
-        wide = widened(place, own, lanes)
-        return wide if widened_type(own) == dtype else f"__builtin_convertvector({wide}, {vector})"
-    raw = f"*(const {'volatile ' if kept else ''}{vector_type(own, lanes)} *)({place})"
-    return raw if own == dtype else f"__builtin_convertvector({raw}, {vector})"
-
-
-def _cell(row: int, vector: int) -> str:
-    return f"tc_c{row}_{vector}"
-
-
-def _part(operand: Operand, row: int, vector: int) -> str:
-    """The register that holds what an operand gives to one cell."""
-    row = row if operand.row else 0
-    return f"{operand.name}{row}_{vector}" if operand.is_vector else f"{operand.name}{row}"
