@@ -25,7 +25,8 @@ from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass
 from tcomp.mapping.text.writer import plan_text
 from tcomp.model.islbounds import TooComplexError, bounded
-from tcomp.model.scop import Scop, Sizes
+from tcomp.model.scop import Scop
+from tcomp.model.sizes import Sizes
 from tcomp.model.stepwise.folding import folded, prove_folds
 from tcomp.model.stepwise.pieces import Cutter, Item, Piece, Pieces, TimeTiles
 from tcomp.model.stepwise.running import as_reductions, prove_running

@@ -17,7 +17,8 @@ from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, SHARING
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import main_statement
-from tcomp.model.scop import Scop, extents
+from tcomp.model.scop import Scop
+from tcomp.model.unions import extents
 
 
 def cpu_tiling(machine: Machine) -> Tiling:

@@ -48,7 +48,8 @@ from tcomp.mapping.tiles.sizes import (
     runs_in_long_rows,
 )
 from tcomp.mapping.tiles.strides import strides_along
-from tcomp.model.scop import Scop, ScopStatement, union_set
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.unions import union_set
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ from tcomp.mapping.tiles.sizes import (
     runs_of,
 )
 from tcomp.mapping.tiles.strides import coefficient, strides_of
-from tcomp.model.scop import Scop, ScopStatement, extents
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.unions import extents
 
 
 def tile_sizes(

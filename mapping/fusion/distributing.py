@@ -25,7 +25,9 @@ from tcomp.mapping.plan.operations import indices_in, recognise_contraction
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.accesses import Frame, reads_with_subscripts
-from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, extents, union_map
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.unions import extents, union_map
 
 
 def distribute_terms(plan: Plan, options: MappingOptions) -> Plan:

@@ -39,7 +39,9 @@ from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.sizes import lane_position
 from tcomp.mapping.tiles.strides import access_stride
 from tcomp.model.accesses import Frame, element_map, prune_reads, reads_of, reads_with_subscripts
-from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, extents
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.unions import extents
 from tcomp.values.operators import INT64
 
 

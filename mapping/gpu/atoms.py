@@ -22,8 +22,9 @@ from tcomp.mapping.machines.atoms import ATOMS, GROUP_COLUMNS, MOST_GROUP_COLUMN
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, Gpu
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.deals import Deal, Dealt
 from tcomp.mapping.plan.operations import bare, recognise_contraction
-from tcomp.mapping.plan.values import Cluster, Deal, Dealt
+from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import Scop, ScopStatement

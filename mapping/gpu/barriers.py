@@ -19,9 +19,10 @@ from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps
 from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.deals import Phase
 from tcomp.mapping.plan.tree import nodes_of
-from tcomp.mapping.plan.values import Phase, Plan
-from tcomp.model.scop import by_statements, storage_of
+from tcomp.mapping.plan.values import Plan
+from tcomp.model.unions import by_statements, storage_of
 
 LEVELS = ("", "warp", "block")
 """Who waits at a barrier: nobody, the threads of each warp for one another, or all threads of the block."""

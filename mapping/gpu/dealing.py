@@ -19,8 +19,9 @@ from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP, Gpu
 from tcomp.mapping.options.choices import MOST_THREADS
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.deals import Deal, Dealt, Share
 from tcomp.mapping.plan.operations import recognise_contraction
-from tcomp.mapping.plan.values import Cluster, Deal, Dealt, Share
+from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vector_position
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import Scop, ScopStatement

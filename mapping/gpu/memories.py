@@ -20,9 +20,11 @@ from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, coordinate_of, folded_dimension, home_of, is_shared, owned_alike
 from tcomp.mapping.memory.places import Place, boxed, places
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Buffer, Deal, Group, Plan
+from tcomp.mapping.plan.deals import Deal
+from tcomp.mapping.plan.values import Buffer, Group, Plan
 from tcomp.mapping.tiles.footprint import box_hull
-from tcomp.model.scop import ScopStatement, Storage
+from tcomp.model.scop import ScopStatement
+from tcomp.model.storages import Storage
 
 SCRATCH_BYTES = 2048
 """Room for the partial results of warps, 32 of 8 bytes for each of several reductions."""

@@ -24,13 +24,15 @@ from tcomp.mapping.gpu.turns.dealing import Turning, deal_in_turns, rows_in_turn
 from tcomp.mapping.machines.fitted.gputurns import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.deals import Dealt, Phase, Share
 from tcomp.mapping.plan.operations import TileOperation
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree
-from tcomp.mapping.plan.values import Cluster, Dealt, Footprint, Group, Phase, Plan, Share
+from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan
 from tcomp.mapping.tiles.expand import tile_rows
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.sizes import indices_of_ends, reduction_positions
-from tcomp.model.scop import Scop, ScopStatement, maps_of, union_map, union_set
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.unions import maps_of, union_map, union_set
 
 
 def deal_to_threads(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:

@@ -26,7 +26,8 @@ from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Copy, Group, Plan
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.mapping.tiles.strides import access_stride, coefficient
-from tcomp.model.scop import ScopStatement, Storage
+from tcomp.model.scop import ScopStatement
+from tcomp.model.storages import Storage
 
 SHORTEST_RUN = 8
 """Neighbouring elements of a box, a sector of floats, from which on fetching them in order pays."""

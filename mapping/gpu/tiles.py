@@ -20,7 +20,8 @@ from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vector_position
 from tcomp.mapping.tiles.splitting import is_part
 from tcomp.mapping.tiles.strides import access_stride
-from tcomp.model.scop import Scop, ScopStatement, extents
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.unions import extents
 
 
 @dataclass(frozen=True, slots=True)

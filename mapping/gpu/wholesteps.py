@@ -13,7 +13,8 @@ import islpy as isl
 
 from tcomp.grammar.tree.function import Cast, Constant, Read, walk
 from tcomp.mapping.memory.places import places
-from tcomp.mapping.plan.values import Phase, Plan
+from tcomp.mapping.plan.deals import Phase
+from tcomp.mapping.plan.values import Plan
 from tcomp.model.accesses import Frame, box_set, element_map
 from tcomp.model.scop import ScopStatement
 

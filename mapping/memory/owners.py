@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.grammar.tree.function import Expr, Index, Read, walk
-from tcomp.mapping.plan.values import Deal, Group, Plan
+from tcomp.mapping.plan.deals import Deal
+from tcomp.mapping.plan.values import Group, Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.scop import ScopStatement
 

@@ -14,7 +14,9 @@ import islpy as isl
 
 from tcomp.mapping.plan.values import Buffer
 from tcomp.mapping.tiles.footprint import box_hull
-from tcomp.model.scop import ScopStatement, Storage, maps_of, sets_of, union_map
+from tcomp.model.scop import ScopStatement
+from tcomp.model.storages import Storage
+from tcomp.model.unions import maps_of, sets_of, union_map
 
 
 @dataclass(frozen=True, slots=True, eq=False)

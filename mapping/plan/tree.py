@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.model.scop import ScopStatement, map_from_text, union_map
+from tcomp.model.scop import ScopStatement
+from tcomp.model.unions import map_from_text, union_map
 
 
 @dataclass(frozen=True, slots=True, eq=False)

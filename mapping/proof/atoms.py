@@ -16,7 +16,8 @@ from tcomp.mapping.gpu.threads import ThreadMaps
 from tcomp.mapping.machines.atoms import LANES_OF_COLUMNS, LANES_OF_ROWS
 from tcomp.mapping.memory.places import Place, own_element
 from tcomp.mapping.memory.references import access_of, unfolded_access
-from tcomp.mapping.plan.values import Phase, Plan
+from tcomp.mapping.plan.deals import Phase
+from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.scop import ScopStatement
 

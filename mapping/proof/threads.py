@@ -23,14 +23,16 @@ from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, home_of
 from tcomp.mapping.memory.places import Place, own_element, places
+from tcomp.mapping.plan.deals import Phase
 from tcomp.mapping.plan.tree import nodes_of
-from tcomp.mapping.plan.values import Buffer, Group, Phase, Plan
+from tcomp.mapping.plan.values import Buffer, Group, Plan
 from tcomp.mapping.proof.atoms import Lanes
 from tcomp.mapping.proof.copies import prove_partners
 from tcomp.mapping.proof.dates import in_loop, phase_dates, phases_in_loop
 from tcomp.mapping.proof.feeding import prove_feeding
 from tcomp.mapping.proof.fetches import Fetches
-from tcomp.model.scop import ScopStatement, by_statements, maps_of, sets_of
+from tcomp.model.scop import ScopStatement
+from tcomp.model.unions import by_statements, maps_of, sets_of
 
 
 def kept_by_threads(buffer: Buffer) -> bool:

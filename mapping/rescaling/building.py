@@ -10,7 +10,9 @@ import islpy as isl
 from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, map_children, with_indices
 from tcomp.model.accesses import Frame, element_map, prune_reads, reads_of
-from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, storage_of
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.unions import storage_of
 from tcomp.values.operators import INT64
 
 

@@ -12,7 +12,9 @@ from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Read, Select, walk
 from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, read_of
-from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides, storage_of
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.unions import storage_of
 from tcomp.values.operators import BOOL, INT64
 
 

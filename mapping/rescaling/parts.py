@@ -29,7 +29,8 @@ from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, walk
 from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, read_of, replaced
 from tcomp.mapping.rescaling.weights import Weights
-from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.storages import Storage, contiguous_strides
 from tcomp.values.operators import REDUCTIONS
 
 

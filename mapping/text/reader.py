@@ -18,6 +18,7 @@ from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.memory.references import references
+from tcomp.mapping.plan.deals import Deal, Dealt, Phase, Share
 from tcomp.mapping.plan.layouts import StepGroups, Swizzle
 from tcomp.mapping.plan.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan.tree import nodes_of
@@ -28,14 +29,10 @@ from tcomp.mapping.plan.values import (
     Buffer,
     Cluster,
     Copy,
-    Deal,
-    Dealt,
     Footprint,
     Group,
-    Phase,
     Pipeline,
     Plan,
-    Share,
 )
 from tcomp.mapping.text.replay import replay
 from tcomp.mapping.text.rewriting import rewritten
@@ -43,7 +40,8 @@ from tcomp.mapping.text.rows import Row, read_toml
 from tcomp.mapping.text.tree import read_tree
 from tcomp.mapping.text.writer import tree_text
 from tcomp.mapping.tiles.scans import scanned_position
-from tcomp.model.scop import Scop, Storage
+from tcomp.model.scop import Scop
+from tcomp.model.storages import Storage
 from tcomp.values.operators import DTYPES
 
 Key = TypeVar("Key", str, int)

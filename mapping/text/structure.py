@@ -20,10 +20,11 @@ from tcomp.mapping.gpu.pipelines import AHEAD, loop_of_tiles
 from tcomp.mapping.memory.owners import BLOCK_LEVEL
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.options.choices import MOST_THREADS
+from tcomp.mapping.plan.deals import Dealt, Phase
 from tcomp.mapping.plan.tree import below, nodes_of
-from tcomp.mapping.plan.values import LARGEST, Buffer, Dealt, Phase, Plan
+from tcomp.mapping.plan.values import LARGEST, Buffer, Plan
 from tcomp.mapping.tiles.sizes import reduction_positions
-from tcomp.model.scop import sets_of
+from tcomp.model.unions import sets_of
 
 _KINDS = isl.schedule_node_type
 _MOST_IN_32_BITS = 2**31 - 2**16

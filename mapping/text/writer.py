@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import islpy as isl
 
 from tcomp.mapping.memory.references import references
+from tcomp.mapping.plan.deals import Deal, Dealt, Phase
 from tcomp.mapping.plan.layouts import StepGroups, Swizzle
 from tcomp.mapping.plan.operations import TileOperation
-from tcomp.mapping.plan.values import Buffer, Copy, Deal, Dealt, Group, Phase, Pipeline, Plan, Rescaled
+from tcomp.mapping.plan.values import Buffer, Copy, Group, Pipeline, Plan, Rescaled
 from tcomp.mapping.tiles.splitting import accumulates_apart, split_statement
 
 Value = str | int | float | Sequence["Value"] | Mapping[str, "Value"]

@@ -12,7 +12,8 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.grammar.tree.function import Read
-from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.storages import Storage, contiguous_strides
 
 
 def can_accumulate_apart(scop: Scop, name: str) -> bool:

@@ -8,7 +8,8 @@ import islpy as isl
 
 from tcomp.grammar.tree.function import Binary, Call, Expr, Select, children
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.scop import ScopStatement, extents
+from tcomp.model.scop import ScopStatement
+from tcomp.model.unions import extents
 
 _COUNTED = ("+", "-", "*", "/", "%", "min", "max")
 

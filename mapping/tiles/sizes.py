@@ -12,7 +12,8 @@ from tcomp.mapping.machines.fitted.cputiles import VECTORS
 from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.strides import strides_along, strides_of
-from tcomp.model.scop import Scop, ScopStatement, storage_of
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.unions import storage_of
 
 
 def lane_position(scop: Scop, statement: ScopStatement) -> int | None:

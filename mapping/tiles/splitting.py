@@ -19,7 +19,8 @@ from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, wit
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.sizes import main_statement
-from tcomp.model.scop import Scop, ScopStatement, Storage, contiguous_strides
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.storages import Storage, contiguous_strides
 from tcomp.values.operators import INT64, REDUCTIONS
 
 _OF_PARTS = "p"

@@ -13,7 +13,10 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.model.accesses import box_set
-from tcomp.model.scop import Part, Scop, ScopStatement, Storage, storage_of
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.sizes import Part
+from tcomp.model.storages import Storage
+from tcomp.model.unions import storage_of
 
 
 def part_of(scop: Scop, part: Part) -> Scop:

@@ -38,17 +38,11 @@ from tcomp.model.around import Around
 from tcomp.model.bindingtime import part_of
 from tcomp.model.opensizes import open_program, prove_inside
 from tcomp.model.scattering import Points, gathered, points_of
-from tcomp.model.scop import (
-    OpenBox,
-    Scop,
-    ScopStatement,
-    Sizes,
-    Storage,
-    contiguous_strides,
-    names_elements,
-    storage_of,
-)
+from tcomp.model.scop import Scop, ScopStatement, names_elements
 from tcomp.model.shares import Shares, shares_of
+from tcomp.model.sizes import Sizes
+from tcomp.model.storages import OpenBox, Storage, contiguous_strides
+from tcomp.model.unions import storage_of
 from tcomp.values.operators import INT64, REDUCTIONS, DType
 
 

@@ -8,142 +8,21 @@ of the program text; a tensor's ``origin`` says where its storage starts.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 
 import islpy as isl
 
-from tcomp.grammar.ranges.polynomials import Polynomial
-from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Expr, Index, is_indirect
 from tcomp.model.around import Around, textual_date
-from tcomp.values.operators import INT64, DType
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a program whose inputs ``bound`` are known before it is called.
-
-    ``once`` is the part that is computed when they are: it takes them and gives what the other part reads of them.
-    """
-
-    bound: tuple[str, ...]
-    once: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SizeRange:
-    """The values that an open size may have: multiples of ``multiple`` from ``first`` to ``last``, both included."""
-
-    first: int
-    last: int
-    multiple: int = 1
-
-    def __contains__(self, value: int) -> bool:
-        return self.first <= value <= self.last and value % self.multiple == 0
-
-    def __str__(self) -> str:
-        multiples = f", multiples of {self.multiple}" if self.multiple > 1 else ""
-        return f"{self.first} to {self.last}{multiples}"
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What a kernel is specialised to.
-
-    ``values`` gives every size symbol and ``const`` parameter; ``strides`` the element strides of tensors that are not
-    in C order (negative and zero strides are allowed).  ``part`` is the part of the program that the kernel computes,
-    where some arrays are bound (``bindingtime.py``); None is all of it.  ``open`` has the sizes that each call says,
-    whose ``values`` are the largest ones.
-    """
-
-    values: Mapping[str, int]
-    strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    part: Part | None = None
-    open: Mapping[str, SizeRange] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OpenBox:
-    """The elements of an array whose shape follows from open sizes, which are the parameters of ``elements``.
-
-    ``extents`` has the formulas of those that change from call to call, and None for the others.
-    """
-
-    extents: tuple[Polynomial | None, ...]
-    elements: isl.Set
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """One version of a tensor.  ``role`` is "input", "output", "inout" or "temporary"; ``strides`` are in elements.
-
-    ``called`` is the storage as the caller has it, where its dimensions are others here.  A ``bound`` input is known
-    before the kernel is called, and is the same in every call.  Where ``opened`` is given, ``box`` and ``strides`` are
-    those of the largest array; temporaries lie as if they were that, with fewer elements in use.
-    """
-
-    name: str
-    dtype: DType
-    box: Box
-    role: str
-    strides: tuple[int, ...]
-    called: Storage | None = None
-    bound: bool = False
-    opened: OpenBox | None = None
-
-    @property
-    def known_strides(self) -> tuple[int | None, ...]:
-        """The strides that are the same in every call, and None for the others."""
-        far = 0
-        if self.opened is not None and self.role != "temporary":
-            far = max(d for d, e in enumerate(self.opened.extents) if e is not None)
-        return (*[None] * far, *self.strides[far:])
-
-    def is_open(self, dimension: int) -> bool:
-        """Whether the extent of a dimension changes from call to call."""
-        return self.opened is not None and self.opened.extents[dimension] is not None
-
-    @property
-    def argument(self) -> Storage:
-        """The storage with the dimensions that the caller's array has."""
-        return self.called or self
-
-    @property
-    def bytes(self) -> int:
-        """Size of the box in bytes."""
-        count = self.dtype.itemsize
-        for extent in self.box.extent:
-            count *= extent
-        return count
-
-
-def contiguous_strides(extent: tuple[int, ...], outermost: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """C-order element strides of an array of that shape, some of whose dimensions are to be the outermost ones."""
-    order = sorted(range(len(extent)), key=lambda d: d not in outermost)
-    strides = [0] * len(extent)
-    step = 1
-    for d in reversed(order):
-        strides[d] = step
-        step *= max(1, extent[d])
-    return tuple(strides)
+from tcomp.model.storages import Storage
+from tcomp.model.unions import by_statements, extents, storage_of, union_map, union_set
+from tcomp.values.operators import INT64
 
 
 def names_elements(subscripts: tuple[Expr, ...], indices: tuple[str, ...]) -> bool:
     """Whether subscripts are the leading indices, in order."""
     return tuple(s.name if isinstance(s, Index) else None for s in subscripts) == indices[: len(subscripts)]
-
-
-@lru_cache(maxsize=1000)
-def map_from_text(text: str) -> isl.Map:
-    """A relation by its text.  isl reads one in a quarter of a millisecond, and passes ask for the same ones again."""
-    return isl.Map(text)
-
-
-def extents(points: isl.Set) -> tuple[int, ...]:
-    """Extent of the bounding box along each dimension."""
-    rank = points.dim(isl.dim_type.set)
-    return tuple(points.dim_max_val(d).to_python() - points.dim_min_val(d).to_python() + 1 for d in range(rank))
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,47 +307,3 @@ class Scop:
                 same_element = s.write.apply_range(s.write.reverse())
                 pairs = pairs.union(isl.UnionMap.from_map(same_element.intersect(forward)))
         return pairs
-
-
-def storage_of(access: isl.Map) -> str:
-    """The storage to whose elements an access goes."""
-    return str(access.get_tuple_name(isl.dim_type.out))
-
-
-def by_statements(relation: isl.UnionMap) -> dict[tuple[str, str], isl.Map]:
-    """The parts of a relation between instances, by the names of the two statements."""
-    types = isl.dim_type
-    return {(m.get_tuple_name(types.in_), m.get_tuple_name(types.out)): m for m in maps_of(relation)}
-
-
-def maps_of(relation: isl.UnionMap) -> list[isl.Map]:
-    """The maps of which a union map is made.
-
-    isl calls back for each; nothing that may fail is done there, since isl cannot carry a Python exception.
-    """
-    maps: list[isl.Map] = []
-    relation.foreach_map(maps.append)
-    return maps
-
-
-def sets_of(union: isl.UnionSet) -> list[isl.Set]:
-    """The sets of which a union set is made."""
-    sets: list[isl.Set] = []
-    union.foreach_set(sets.append)
-    return sets
-
-
-def union_set(sets: list[isl.Set]) -> isl.UnionSet:
-    """The union of sets from different spaces."""
-    result = isl.UnionSet("{ }")
-    for s in sets:
-        result = result.union(isl.UnionSet.from_set(s))
-    return result
-
-
-def union_map(maps: list[isl.Map]) -> isl.UnionMap:
-    """The union of maps between different spaces."""
-    result = isl.UnionMap("{ }")
-    for m in maps:
-        result = result.union(isl.UnionMap.from_map(m))
-    return result

@@ -28,7 +28,8 @@ from tcomp.grammar.tree.function import Function, depends_on_data
 from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.options.texts import hint_for
-from tcomp.model.scop import Sizes, contiguous_strides
+from tcomp.model.sizes import Sizes
+from tcomp.model.storages import contiguous_strides
 from tcomp.runtime.calibrated import calibrated
 from tcomp.runtime.registry import backend_of, runtime_of
 from tcomp.stepwise import lower_stepwise

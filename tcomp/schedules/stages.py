@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.grammar.tree.function import Function
-from tcomp.model.scop import Scop, ScopStatement, map_from_text
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.unions import map_from_text
 from tcomp.schedules.errors import ScheduleError, stage_name
 from tcomp.schedules.expressions import Expression, Name, names_in, text_of
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.gpu.pipelines import AHEAD
-from tcomp.mapping.plan.values import BARRIERS, TENSOR, Copy, Deal, Dealt, Pipeline, Plan
+from tcomp.mapping.plan.deals import Deal, Dealt
+from tcomp.mapping.plan.values import BARRIERS, TENSOR, Copy, Pipeline, Plan
 from tests.cuda.mutations import Mutant
 
 

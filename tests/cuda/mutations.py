@@ -12,7 +12,8 @@ from tcomp.mapping.gpu.banks import fetch_order
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.memory.references import access_of
-from tcomp.mapping.plan.values import Buffer, Copy, Deal, Phase, Plan
+from tcomp.mapping.plan.deals import Deal, Phase
+from tcomp.mapping.plan.values import Buffer, Copy, Plan
 from tcomp.mapping.tiles.footprint import box_hull
 
 KINDS = (

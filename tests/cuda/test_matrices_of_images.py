@@ -12,7 +12,8 @@ import tcomp as tc
 from tcomp.backends.gpu.matrices.warps import digits
 from tcomp.errors import LegalityError
 from tcomp.mapping.gpu.matrices.deals import deals_of_columns, deals_of_rows
-from tcomp.mapping.plan.values import Deal, Plan
+from tcomp.mapping.plan.deals import Deal
+from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.proof.threads import prove_memories
 from tests.cuda.machine_code import busiest_loop, loops_of
 from tests.cuda.simulated import NEEDS_COMPILER

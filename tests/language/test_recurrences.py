@@ -10,7 +10,7 @@ import pytest
 
 import tcomp as tc
 from tcomp.grammar import define, parse
-from tcomp.model.scop import Sizes
+from tcomp.model.sizes import Sizes
 from tcomp.model.stepwise.folding import folded, prove_folds
 from tcomp.model.stepwise.pieces import in_pieces
 

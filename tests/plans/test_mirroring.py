@@ -13,7 +13,8 @@ from tcomp.grammar import define
 from tcomp.mapping.fusion import mirroring
 from tcomp.mapping.fusion.mirroring import can_mirror, mirrored
 from tcomp.model.build import build
-from tcomp.model.scop import Scop, Sizes
+from tcomp.model.scop import Scop
+from tcomp.model.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -19,7 +19,8 @@ from tcomp.mapping.rescaling import building
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.writer import plan_text
-from tcomp.model.scop import Scop, Sizes
+from tcomp.model.scop import Scop
+from tcomp.model.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 
 pytestmark = pytest.mark.sweep(3)

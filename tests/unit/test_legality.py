@@ -20,7 +20,9 @@ from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, plant, rows
 from tcomp.mapping.plan.values import Buffer, Cluster, Plan
 from tcomp.mapping.proof.legality import prove, prove_complete
 from tcomp.model.build import build
-from tcomp.model.scop import ScopStatement, Sizes, union_set
+from tcomp.model.scop import ScopStatement
+from tcomp.model.sizes import Sizes
+from tcomp.model.unions import union_set
 from tests.targets import CPU
 
 pytestmark = pytest.mark.sweep(2)

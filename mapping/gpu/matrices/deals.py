@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tcomp.mapping.machines.atoms import COLUMNS, GROUP_WARPS, LANES_OF_COLUMNS, LANES_OF_ROWS, ROWS
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Deal
+from tcomp.mapping.plan.deals import Deal
 
 MOST_WARPS = 8
 

@@ -36,10 +36,12 @@ from tcomp.mapping.machines.atoms import (
     Atom,
 )
 from tcomp.mapping.memory.places import Place, places
+from tcomp.mapping.plan.deals import Deal, Dealt, Phase
 from tcomp.mapping.plan.operations import recognise_contraction
-from tcomp.mapping.plan.values import Buffer, Cluster, Copy, Deal, Dealt, Phase, Plan
+from tcomp.mapping.plan.values import Buffer, Cluster, Copy, Plan
 from tcomp.mapping.tiles.sizes import reduction_positions
-from tcomp.model.scop import Scop, ScopStatement, storage_of
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.unions import storage_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

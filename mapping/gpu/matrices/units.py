@@ -27,8 +27,9 @@ from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.memory.references import unfolded_access
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.deals import Phase
 from tcomp.mapping.plan.operations import TileOperation, recognise_contraction
-from tcomp.mapping.plan.values import Buffer, Copy, Phase, Plan
+from tcomp.mapping.plan.values import Buffer, Copy, Plan
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.model.scop import ScopStatement
 

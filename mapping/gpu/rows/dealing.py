@@ -15,7 +15,8 @@ from tcomp.mapping.gpu.dealing import form_of, power_of_two_below, usual_threads
 from tcomp.mapping.machines.fitted.gpu import DEALING, UNROLLING
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP, Gpu
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Cluster, Deal, Dealt, Group, Plan, Share
+from tcomp.mapping.plan.deals import Deal, Dealt, Share
+from tcomp.mapping.plan.values import Cluster, Group, Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vector_position
 from tcomp.mapping.tiles.strides import access_stride

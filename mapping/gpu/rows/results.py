@@ -15,7 +15,8 @@ from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, shared_dimens
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, ownership
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Buffer, Deal, Group, Phase, Plan
+from tcomp.mapping.plan.deals import Deal, Phase
+from tcomp.mapping.plan.values import Buffer, Group, Plan
 from tcomp.model.scop import ScopStatement
 
 

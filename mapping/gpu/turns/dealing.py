@@ -10,8 +10,9 @@ from tcomp.mapping.machines.atoms import LANES_OF_COLUMNS, LANES_OF_ROWS, ROWS
 from tcomp.mapping.machines.fitted.gputurns import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.deals import Deal, Dealt, Share
 from tcomp.mapping.plan.operations import recognise_contraction
-from tcomp.mapping.plan.values import Cluster, Deal, Dealt, Group, Plan, Rescaled, Share
+from tcomp.mapping.plan.values import Cluster, Group, Plan, Rescaled
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.model.scop import Scop

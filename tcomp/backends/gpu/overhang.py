@@ -43,8 +43,8 @@ from tcomp.loops.ir import (
 )
 from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.gpu.wholesteps import may_run_beyond
+from tcomp.mapping.plan.deals import Deal, Phase
 from tcomp.mapping.plan.operations import recognise_contraction
-from tcomp.mapping.plan.values import Deal, Phase
 from tcomp.model.scop import ScopStatement
 
 WHOLE = ", whole tiles"

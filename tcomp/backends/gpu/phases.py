@@ -39,7 +39,7 @@ from tcomp.loops.ir import (
 )
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.machines.fitted.gpu import UNROLLING
-from tcomp.mapping.plan.values import Phase
+from tcomp.mapping.plan.deals import Phase
 
 
 class PhaseWriter:

@@ -19,7 +19,7 @@ from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Block, Execute, For, If, Let, LoopNode, Scope, walk
 from tcomp.mapping.machines.fitted.gpu import UNROLLING
 from tcomp.mapping.machines.gpu import WARP
-from tcomp.mapping.plan.values import Phase
+from tcomp.mapping.plan.deals import Phase
 from tcomp.values.operators import REDUCTIONS, DType, arithmetic_type
 
 

@@ -19,7 +19,8 @@ from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import For, If, Let, LoopExpr, LoopNode, walk
 from tcomp.loops.narrowing import Narrowing, narrow
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Phase, Plan
+from tcomp.mapping.plan.deals import Phase
+from tcomp.mapping.plan.values import Plan
 
 Body = Callable[[LoopNode, int, Ranges], None]
 """Writes a node at a depth of indentation, under known ranges of iterators."""

@@ -14,7 +14,8 @@ from tcomp.mapping.gpu.dealing import deal, steps_at_a_time
 from tcomp.mapping.machines.fitted.gpu import DEVICE
 from tcomp.mapping.machines.gpu import SECTOR_BYTES, WARP, Gpu, is_wide
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Dealt, Plan
+from tcomp.mapping.plan.deals import Dealt
+from tcomp.mapping.plan.values import Plan
 from tcomp.tuner.space.outline import Access, Band, heaviest
 
 

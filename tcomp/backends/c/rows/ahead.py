@@ -22,7 +22,8 @@ from tcomp.mapping.machines.fitted.cputext import FETCHED
 from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.strides import access_stride
-from tcomp.model.scop import ScopStatement, storage_of
+from tcomp.model.scop import ScopStatement
+from tcomp.model.unions import storage_of
 
 
 @dataclass(frozen=True, slots=True)

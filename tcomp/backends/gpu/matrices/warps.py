@@ -14,7 +14,8 @@ from tcomp.mapping.gpu.atoms import operands_of
 from tcomp.mapping.gpu.matrices.products import Kept, Operand, Product, product_at
 from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.machines.atoms import BY_NAME, COLUMNS, LANES_OF_COLUMNS, LANES_OF_ROWS
-from tcomp.mapping.plan.values import Buffer, Phase, Plan
+from tcomp.mapping.plan.deals import Phase
+from tcomp.mapping.plan.values import Buffer, Plan
 
 MATRICES = ", matrices by warps"
 """What the comment on such a phase says."""

@@ -14,8 +14,9 @@ from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.function import Binary, Cast, Expr, Index, Read, Unary, depends_on_data
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
-from tcomp.mapping.plan.values import Buffer, Copy, Deal
-from tcomp.model.scop import contiguous_strides
+from tcomp.mapping.plan.deals import Deal
+from tcomp.mapping.plan.values import Buffer, Copy
+from tcomp.model.storages import contiguous_strides
 
 _PRECEDENCE = {"||": 1, "&&": 2, "==": 3, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 
