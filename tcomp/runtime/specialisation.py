@@ -43,7 +43,7 @@ _REPRO = """\
 from pathlib import Path
 
 from tcomp import MappingOptions, grammar
-from tcomp.model.scop import Part, SizeRange, Sizes
+from tcomp.model.sizes import Part, SizeRange, Sizes
 from tcomp.runtime.specialisation import Specialisation
 
 here = Path(__file__).parent

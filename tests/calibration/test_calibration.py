@@ -141,7 +141,7 @@ def test_kernels_are_made_with_what_is_kept(file: Path) -> None:
         return define(text)["f"].compile(sizes=sizes, target="cpu").source
 
     before = made()
-    keep(Calibration({"cputiles.CONTRACTION_TILES.side": 128}, {}, "", ""))
+    keep(Calibration({"cpucontractions.REGISTER_TILES.most_vectors": 1}, {}, "", ""))
     assert made() != before
     forget()
     assert made() == before
