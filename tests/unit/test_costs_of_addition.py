@@ -69,7 +69,7 @@ with contextlib.redirect_stdout(io.StringIO()) as out:
     assert cli.main(["options"]) == 0
 print(out.getvalue())
 """
-    changes = {"mapping/options/options.py": (before, field + before)}
+    changes = {"mapping/options/declared.py": (before, field + before)}
     assert "write kernels in capital letters" in run_changed(tmp_path, changes, program)
 
 
