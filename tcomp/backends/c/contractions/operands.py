@@ -6,11 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tcomp.backends.c.contractions.borders import Border
 from tcomp.backends.c.contractions.dotproducts import GroupedOperand
 from tcomp.backends.c.contractions.groupedpanels import sum_of, sums_strides
 from tcomp.backends.c.contractions.panels import Panel
-from tcomp.backends.c.contractions.places import Place
+from tcomp.backends.c.contractions.places import Border, Place
 from tcomp.backends.c.loops.nests import Nest
 from tcomp.backends.openextents import stride_text
 from tcomp.backends.spelling import CopiedBox, Speller, loop_text

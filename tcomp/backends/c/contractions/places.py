@@ -1,11 +1,13 @@
-"""Where operands and results of register tiles lie, and how far apart their rows are."""
+"""Where operands and results of register tiles lie, how far apart their rows are, and what is outside the tensor."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tcomp.backends.c.contractions.borders import Border
+from tcomp.backends.dialect import C_STORAGE_TYPES, constant_text
+from tcomp.mapping.machines.cpu import LINE_BYTES
 from tcomp.mapping.tiles.strides import Strides
 from tcomp.values.operators import DType
 
@@ -25,6 +27,30 @@ class Place:
     steps: tuple[int, ...] | None = None
     pitches: tuple[str, ...] = ()
     room: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """What columns are where not all of ``inside``, in C, holds: a number each, unless they are always inside.
+
+    Columns lie in a tensor all together, or outside of it: there they are a row of their own.
+    """
+
+    inside: tuple[str, ...]
+    number: int | float | None
+
+    def address(self, element: str, operand: str) -> str:
+        """The C text of the address of a row of columns, whose first one is an ``element`` where it is inside."""
+        return f"{' && '.join(self.inside)} ? &{element} : {_row_outside(operand)}" if self.inside else f"&{element}"
+
+    def declared(self, operand: str, dtype: DType, columns: int) -> list[str]:
+        """The C declaration of a row of columns outside, if any are."""
+        if not self.inside or self.number is None:
+            return []
+        zero = self.number == 0 and math.copysign(1, self.number) > 0
+        value = "{0}" if zero else f"{{[0 ... {columns - 1}] = {constant_text(self.number, dtype)}}}"
+        array = f"static const {C_STORAGE_TYPES[dtype.name]} {_row_outside(operand)}[{columns}]"
+        return [f"{array} __attribute__((aligned({LINE_BYTES}))) = {value};"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +87,7 @@ class Operand:
     def is_vector(self) -> bool:
         """Whether neighbouring columns read neighbouring elements."""
         return self.column == 1
+
+
+def _row_outside(operand: str) -> str:
+    return f"{operand}_outside"

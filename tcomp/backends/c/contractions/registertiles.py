@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tcomp.backends.c.contractions.borders import Border
 from tcomp.backends.c.contractions.edges import (
     clamped,
     edge_after,
@@ -20,7 +19,7 @@ from tcomp.backends.c.contractions.edges import (
     edge_targets,
     row_lines,
 )
-from tcomp.backends.c.contractions.places import Operand, Place
+from tcomp.backends.c.contractions.places import Border, Operand, Place
 from tcomp.backends.c.contractions.resultlines import fetched_lines
 from tcomp.backends.c.contractions.steps import cell, forgotten, step_lines
 from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
