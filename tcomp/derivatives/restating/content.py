@@ -25,7 +25,8 @@ def with_content_as_inputs(function: Function) -> str:
     copies: list[syntax.Statement] = []
     for given in function.needs_content:
         tensor = function.tensors[given]
-        box = boxes.get(given) or _declared(tensor)
+        box = boxes.get(given)
+        box = _declared(tensor) if box is None else box
         if box is None:
             message = f"{given} is read before it is written, and its extents cannot be said for all sizes"
             hint = f"declare them, such as `float(N) {given}`"
