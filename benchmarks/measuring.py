@@ -25,7 +25,7 @@ if __name__ == "__main__":
 from tcomp import grammar
 from tcomp.errors import TcompError
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Trial
 from tcomp.tuner.measuring.evaluation import Bench, CompileJob, MeasureJob, compile_candidate, measure_candidate

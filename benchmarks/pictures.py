@@ -61,7 +61,7 @@ ABOVE = (
 )
 WAY = (
     Storey("grammar", "text to a checked tree", _of("grammar", "parsing tree checking ranges calls")),
-    Storey("model", "what is computed:\nstatements, accesses,\ndependences", _of("model", "stepwise")),
+    Storey("model", "what is computed:\nstatements, accesses,\ndependences", _of("model", "stepwise terms")),
     Storey(
         "mapping",
         "when and where:\nschedule, fusion, tiles,\nthreads, memory, proof",

@@ -23,7 +23,7 @@ from tcomp.backends.host import native
 from tcomp.errors import TargetError, TcompError
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import DEFAULT_TARGET
 from tcomp.runtime.specialisation import Specialisation
 

@@ -27,7 +27,7 @@ from tcomp.mapping.text.writer import plan_text
 from tcomp.model.build import build
 from tcomp.model.islbounds import Bounds, TooComplexError, bounded
 from tcomp.model.scop import Scop
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 
 _NAME = re.compile(r"\bS\d+\w*")
 _UNFUSED = "isl gave up on this program with fusion, so there is none"

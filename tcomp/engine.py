@@ -13,7 +13,7 @@ from tcomp import grammar
 from tcomp.errors import Diagnostic, ProgramWarning, ShapeError, TcompError
 from tcomp.generic import GenericOperation
 from tcomp.grammar.tree.diagnostics import did_you_mean
-from tcomp.model.sizes import SizeRange
+from tcomp.model.terms.sizes import SizeRange
 from tcomp.openoperation import OpenOperation
 from tcomp.operation import Operation
 from tcomp.reading import Files, read_text

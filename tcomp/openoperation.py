@@ -8,7 +8,7 @@ from typing import Any
 from tcomp.arrays.devices import Place
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import SizeRange, Sizes
+from tcomp.model.terms.sizes import SizeRange, Sizes
 from tcomp.operation import Operation
 from tcomp.runtime.openkernel import OpenKernel, check_open, open_sizes
 from tcomp.runtime.registry import resolve

@@ -23,7 +23,7 @@ from tcomp.errors import Diagnostic, PlanError, ShapeError, TcompError
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.reference import interpret
-from tcomp.model.sizes import SizeRange, Sizes
+from tcomp.model.terms.sizes import SizeRange, Sizes
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import ArgumentOrder, check_call, layouts_of, ordered
 from tcomp.runtime.given import given_sizes, result_types, sizes_of, subscripts_of

@@ -21,7 +21,7 @@ from tcomp.mapping.plan.values import Buffer, Cluster, Plan
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 
 
 def place_buffers(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:

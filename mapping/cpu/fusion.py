@@ -18,7 +18,7 @@ from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.model.scop import Scop
-from tcomp.model.unions import extents
+from tcomp.model.terms.unions import extents
 
 
 def cpu_tiling(machine: Machine) -> Tiling:

@@ -49,7 +49,7 @@ from tcomp.mapping.tiles.sizes import (
 )
 from tcomp.mapping.tiles.strides import strides_along
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import union_set
+from tcomp.model.terms.unions import union_set
 
 
 @dataclass(frozen=True, slots=True)

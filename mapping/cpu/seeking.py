@@ -19,7 +19,7 @@ from tcomp.mapping.plan.values import Plan, Sought
 from tcomp.mapping.tiles.splitting import split, steps_of_a_part
 from tcomp.model.accesses import Frame, element_map, reads_with_subscripts
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.storages import Storage, contiguous_strides
 from tcomp.values.operators import BOOL, INT32, INT64, REDUCTIONS
 
 

@@ -21,7 +21,7 @@ from tcomp.mapping.tiles.scans import scanned_position
 from tcomp.mapping.tiles.sizes import lane_position, main_statement, reduction_positions, runs_in_long_rows
 from tcomp.mapping.tiles.splitting import split_clusters
 from tcomp.model.scop import Scop
-from tcomp.model.unions import extents
+from tcomp.model.terms.unions import extents
 
 
 def share_reductions(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:

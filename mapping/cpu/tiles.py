@@ -39,7 +39,7 @@ from tcomp.mapping.tiles.sizes import (
 )
 from tcomp.mapping.tiles.strides import coefficient, strides_of
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import extents
+from tcomp.model.terms.unions import extents
 
 
 def tile_sizes(

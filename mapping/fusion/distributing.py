@@ -26,8 +26,8 @@ from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.accesses import Frame, reads_with_subscripts
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
-from tcomp.model.unions import extents, union_map
+from tcomp.model.terms.storages import Storage, contiguous_strides
+from tcomp.model.terms.unions import extents, union_map
 
 
 def distribute_terms(plan: Plan, options: MappingOptions) -> Plan:

@@ -37,7 +37,7 @@ from tcomp.mapping.tiles.footprint import (
 from tcomp.mapping.tiles.sizes import made_by, main_statement
 from tcomp.mapping.tiles.splitting import is_part
 from tcomp.model.scop import Scop
-from tcomp.model.unions import by_statements, extents, storage_of
+from tcomp.model.terms.unions import by_statements, extents, storage_of
 
 
 class _Fuser:

@@ -17,7 +17,7 @@ from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, plant
 from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan
 from tcomp.mapping.tiles.expand import expand, tile_rows
 from tcomp.model.scop import Scop
-from tcomp.model.unions import maps_of, union_map, union_set
+from tcomp.model.terms.unions import maps_of, union_map, union_set
 
 Formed = Callable[[Plan], tuple[Group, ...]]
 """Groups that a target forms in its own way."""

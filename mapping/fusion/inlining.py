@@ -35,7 +35,7 @@ from tcomp.mapping.tiles.sizes import lane_position
 from tcomp.mapping.tiles.strides import access_stride, strides_along
 from tcomp.model.accesses import Frame, prune_reads, reads_of
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import storage_of, union_map
+from tcomp.model.terms.unions import storage_of, union_map
 
 EXTREMA = ("fmax", "fmin", "relu", "abs", "fabs")
 """Functions that are a comparison or two."""

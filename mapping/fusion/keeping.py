@@ -15,8 +15,8 @@ from tcomp.grammar.tree.function import Expr, Index, Read, map_children, walk
 from tcomp.mapping.fusion.inlining import prove_the_same
 from tcomp.model.accesses import Frame, element_map, reads_of, reads_with_subscripts
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
-from tcomp.model.unions import extents, storage_of
+from tcomp.model.terms.storages import Storage, contiguous_strides
+from tcomp.model.terms.unions import extents, storage_of
 from tcomp.values.operators import INT64
 
 

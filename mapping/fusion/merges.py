@@ -30,8 +30,8 @@ from tcomp.grammar.tree.function import (
 from tcomp.mapping.fusion.reading import is_askew
 from tcomp.model.accesses import Frame, box_set, element_map, reads_of
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import OpenBox, Storage
-from tcomp.model.unions import map_from_text, storage_of
+from tcomp.model.terms.storages import OpenBox, Storage
+from tcomp.model.terms.unions import map_from_text, storage_of
 from tcomp.values.operators import INT64
 
 Pair = tuple[str, str]

@@ -23,7 +23,7 @@ from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.apart import finish_of
 from tcomp.model.accesses import Frame, element_map, reads_of
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import storage_of, union_map
+from tcomp.model.terms.unions import storage_of, union_map
 
 
 def mirror_products(plan: Plan, options: MappingOptions) -> Plan:

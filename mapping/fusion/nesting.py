@@ -20,7 +20,7 @@ from tcomp.mapping.plan.values import Cluster, Group
 from tcomp.mapping.tiles.footprint import as_map, box_hull, coordinate_map, coordinate_set, volume
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.model.scop import Scop
-from tcomp.model.unions import extents, storage_of, union_map
+from tcomp.model.terms.unions import extents, storage_of, union_map
 
 
 @dataclass(frozen=True, slots=True)

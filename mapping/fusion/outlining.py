@@ -40,8 +40,8 @@ from tcomp.mapping.tiles.sizes import lane_position
 from tcomp.mapping.tiles.strides import access_stride
 from tcomp.model.accesses import Frame, element_map, prune_reads, reads_of, reads_with_subscripts
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
-from tcomp.model.unions import extents
+from tcomp.model.terms.storages import Storage, contiguous_strides
+from tcomp.model.terms.unions import extents
 from tcomp.values.operators import INT64
 
 

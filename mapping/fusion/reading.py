@@ -12,7 +12,7 @@ from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Cluster, Footprint
 from tcomp.mapping.tiles.footprint import as_map, box_hull, coordinate_map, volume
 from tcomp.model.scop import Scop
-from tcomp.model.unions import storage_of, union_map
+from tcomp.model.terms.unions import storage_of, union_map
 
 
 def bytes_read_again(

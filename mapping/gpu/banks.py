@@ -18,7 +18,7 @@ from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import contiguous_strides
+from tcomp.model.terms.storages import contiguous_strides
 
 BANKS, BANK_BYTES = 32, 4
 

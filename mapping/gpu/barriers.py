@@ -22,7 +22,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.deals import Phase
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.unions import by_statements, storage_of
+from tcomp.model.terms.unions import by_statements, storage_of
 
 LEVELS = ("", "warp", "block")
 """Who waits at a barrier: nobody, the threads of each warp for one another, or all threads of the block."""

@@ -14,7 +14,7 @@ import islpy as isl
 from tcomp.mapping.gpu.banks import fetch_order
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
 from tcomp.mapping.plan.values import Copy
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 
 
 def joins_rows(copy: Copy, storage: Storage) -> bool:

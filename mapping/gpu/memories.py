@@ -24,7 +24,7 @@ from tcomp.mapping.plan.deals import Deal
 from tcomp.mapping.plan.values import Buffer, Group, Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.scop import ScopStatement
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 
 SCRATCH_BYTES = 2048
 """Room for the partial results of warps, 32 of 8 bytes for each of several reductions."""

@@ -32,7 +32,7 @@ from tcomp.mapping.tiles.expand import tile_rows
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.mapping.tiles.sizes import indices_of_ends, reduction_positions
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import maps_of, union_map, union_set
+from tcomp.model.terms.unions import maps_of, union_map, union_set
 
 
 def deal_to_threads(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:

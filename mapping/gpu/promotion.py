@@ -27,7 +27,7 @@ from tcomp.mapping.plan.values import Copy, Group, Plan
 from tcomp.mapping.tiles.footprint import BoxHull, box_hull
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import ScopStatement
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 
 SHORTEST_RUN = 8
 """Neighbouring elements of a box, a sector of floats, from which on fetching them in order pays."""

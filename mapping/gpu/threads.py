@@ -13,7 +13,7 @@ from tcomp.mapping.memory.places import own_element, places
 from tcomp.mapping.plan.deals import Phase
 from tcomp.mapping.plan.values import Buffer, Plan
 from tcomp.model.scop import ScopStatement
-from tcomp.model.unions import map_from_text, storage_of
+from tcomp.model.terms.unions import map_from_text, storage_of
 
 Ends = tuple[isl.Map, isl.Map]
 """For two statements, instance to the number of a thread in its block."""

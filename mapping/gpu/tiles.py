@@ -21,7 +21,7 @@ from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, vecto
 from tcomp.mapping.tiles.splitting import is_part
 from tcomp.mapping.tiles.strides import access_stride
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import extents
+from tcomp.model.terms.unions import extents
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tcomp.mapping.plan.operations import TileOperation, recognise_contraction
 from tcomp.mapping.plan.values import Buffer, Plan
 from tcomp.model.accesses import Frame, box_set, element_map, elements_of
 from tcomp.model.scop import ScopStatement
-from tcomp.model.unions import extents, storage_of
+from tcomp.model.terms.unions import extents, storage_of
 
 
 def overhang_diagonals(plan: Plan, options: MappingOptions) -> Plan:

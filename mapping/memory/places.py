@@ -15,8 +15,8 @@ import islpy as isl
 from tcomp.mapping.plan.values import Buffer
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.scop import ScopStatement
-from tcomp.model.storages import Storage
-from tcomp.model.unions import maps_of, sets_of, union_map
+from tcomp.model.terms.storages import Storage
+from tcomp.model.terms.unions import maps_of, sets_of, union_map
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ import islpy as isl
 from tcomp.mapping.memory.places import Place, own_element
 from tcomp.mapping.plan.values import Buffer
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import maps_of
+from tcomp.model.terms.unions import maps_of
 
 _OUT, _IN = isl.dim_type.out, isl.dim_type.in_
 

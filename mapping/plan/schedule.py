@@ -17,7 +17,7 @@ import islpy as isl
 from tcomp.mapping.plan.tree import Band, Sequence, Subtree, plant, rows
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import by_statements, extents, maps_of, union_map, union_set
+from tcomp.model.terms.unions import by_statements, extents, maps_of, union_map, union_set
 
 isl.DEFAULT_CONTEXT.set_schedule_outer_coincidence(1)
 isl.DEFAULT_CONTEXT.set_schedule_whole_component(0)

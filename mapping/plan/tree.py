@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.model.scop import ScopStatement
-from tcomp.model.unions import map_from_text, union_map
+from tcomp.model.terms.unions import map_from_text, union_map
 
 
 @dataclass(frozen=True, slots=True, eq=False)

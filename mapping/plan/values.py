@@ -21,7 +21,7 @@ from tcomp.mapping.plan.deals import Deal, Dealt, Phase
 from tcomp.mapping.plan.layouts import OVERHANG, SUM_ALIGNMENT, SUM_BYTES, StepGroups, Swizzle
 from tcomp.mapping.plan.operations import TileOperation
 from tcomp.model.scop import Scop
-from tcomp.model.storages import contiguous_strides
+from tcomp.model.terms.storages import contiguous_strides
 from tcomp.values.operators import DType
 
 LARGEST = 1 << 40

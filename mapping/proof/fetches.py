@@ -23,7 +23,7 @@ from tcomp.mapping.memory.references import access_of, unfolded_access
 from tcomp.mapping.plan.values import TENSOR, Copy, Group, Plan
 from tcomp.mapping.proof.copies import prove_conversion, prove_groups
 from tcomp.mapping.proof.dates import in_loop, phase_dates
-from tcomp.model.unions import maps_of, sets_of
+from tcomp.model.terms.unions import maps_of, sets_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

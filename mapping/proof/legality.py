@@ -22,7 +22,7 @@ from tcomp.mapping.plan.values import Buffer, Plan
 from tcomp.mapping.proof.threads import kept_by_threads, prove_barriers, prove_memories
 from tcomp.model.opensizes import access_outside
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import map_from_text, maps_of, sets_of
+from tcomp.model.terms.unions import map_from_text, maps_of, sets_of
 
 
 def prove(plan: Plan, step: str) -> None:

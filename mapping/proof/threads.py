@@ -32,7 +32,7 @@ from tcomp.mapping.proof.dates import in_loop, phase_dates, phases_in_loop
 from tcomp.mapping.proof.feeding import prove_feeding
 from tcomp.mapping.proof.fetches import Fetches
 from tcomp.model.scop import ScopStatement
-from tcomp.model.unions import by_statements, maps_of, sets_of
+from tcomp.model.terms.unions import by_statements, maps_of, sets_of
 
 
 def kept_by_threads(buffer: Buffer) -> bool:

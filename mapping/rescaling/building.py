@@ -11,8 +11,8 @@ from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, map_children, with_indices
 from tcomp.model.accesses import Frame, element_map, prune_reads, reads_of
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
-from tcomp.model.unions import storage_of
+from tcomp.model.terms.storages import Storage, contiguous_strides
+from tcomp.model.terms.unions import storage_of
 from tcomp.values.operators import INT64
 
 

@@ -13,8 +13,8 @@ from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Read, Select, walk
 from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, read_of
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
-from tcomp.model.unions import storage_of
+from tcomp.model.terms.storages import Storage, contiguous_strides
+from tcomp.model.terms.unions import storage_of
 from tcomp.values.operators import BOOL, INT64
 
 

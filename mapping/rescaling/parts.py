@@ -30,7 +30,7 @@ from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, wal
 from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, read_of, replaced
 from tcomp.mapping.rescaling.weights import Weights
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.storages import Storage, contiguous_strides
 from tcomp.values.operators import REDUCTIONS
 
 

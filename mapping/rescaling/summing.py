@@ -24,7 +24,7 @@ from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.rescaling.building import is_bijective
 from tcomp.mapping.rescaling.inturn import InTurn, Running, Sum, require
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import storage_of
+from tcomp.model.terms.unions import storage_of
 
 LEAST_PRODUCTS = 2
 """With fewer products behind a sum, storing what they make costs no more than making it again."""

@@ -41,7 +41,7 @@ from tcomp.mapping.text.tree import read_tree
 from tcomp.mapping.text.writer import tree_text
 from tcomp.mapping.tiles.scans import scanned_position
 from tcomp.model.scop import Scop
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 from tcomp.values.operators import DTYPES
 
 Key = TypeVar("Key", str, int)

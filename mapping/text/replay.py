@@ -15,7 +15,7 @@ from tcomp.errors import PlanError
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.tiles.expand import Placement, placed
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import sets_of
+from tcomp.model.terms.unions import sets_of
 
 
 def replay(program: Scop, tree: isl.Schedule) -> Scop:

@@ -24,7 +24,7 @@ from tcomp.mapping.plan.deals import Dealt, Phase
 from tcomp.mapping.plan.tree import below, nodes_of
 from tcomp.mapping.plan.values import LARGEST, Buffer, Plan
 from tcomp.mapping.tiles.sizes import reduction_positions
-from tcomp.model.unions import sets_of
+from tcomp.model.terms.unions import sets_of
 
 _KINDS = isl.schedule_node_type
 _MOST_IN_32_BITS = 2**31 - 2**16

@@ -13,7 +13,7 @@ import islpy as isl
 
 from tcomp.grammar.tree.function import Read
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.storages import Storage, contiguous_strides
 
 
 def can_accumulate_apart(scop: Scop, name: str) -> bool:

@@ -16,7 +16,7 @@ from tcomp.mapping.plan.values import Cluster, Footprint, Group
 from tcomp.mapping.tiles.footprint import coordinate_map
 from tcomp.model.accesses import prune_reads
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import map_from_text
+from tcomp.model.terms.unions import map_from_text
 
 
 def expand(scop: Scop, clusters: tuple[Cluster, ...], groups: tuple[Group, ...]) -> tuple[Scop, tuple[Cluster, ...]]:

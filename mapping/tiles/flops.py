@@ -9,7 +9,7 @@ import islpy as isl
 from tcomp.grammar.tree.function import Binary, Call, Expr, Select, children
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement
-from tcomp.model.unions import extents
+from tcomp.model.terms.unions import extents
 
 _COUNTED = ("+", "-", "*", "/", "%", "min", "max")
 

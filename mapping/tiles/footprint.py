@@ -14,7 +14,7 @@ import islpy as isl
 from tcomp.mapping.plan.tree import rows
 from tcomp.mapping.plan.values import Cluster, Footprint
 from tcomp.model.scop import Scop
-from tcomp.model.unions import extents, map_from_text, maps_of, union_map, union_set
+from tcomp.model.terms.unions import extents, map_from_text, maps_of, union_map, union_set
 
 
 def coordinate_map(scop: Scop, cluster: Cluster) -> isl.UnionMap:

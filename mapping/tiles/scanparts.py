@@ -27,7 +27,7 @@ from tcomp.mapping.plan.values import Parted, Plan
 from tcomp.mapping.tiles.scans import is_backwards, scanned_position
 from tcomp.model.accesses import Frame, element_map
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.storages import Storage, contiguous_strides
 from tcomp.values.operators import INT64, REDUCTIONS
 
 _IN, _OUT = isl.dim_type.in_, isl.dim_type.out

@@ -13,7 +13,7 @@ from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.strides import strides_along, strides_of
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import storage_of
+from tcomp.model.terms.unions import storage_of
 
 
 def lane_position(scop: Scop, statement: ScopStatement) -> int | None:

@@ -20,7 +20,7 @@ from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.storages import Storage, contiguous_strides
 from tcomp.values.operators import INT64, REDUCTIONS
 
 _OF_PARTS = "p"

@@ -13,7 +13,7 @@ import numpy as np
 
 from tcomp.arrays.addresses import data_address
 from tcomp.arrays.kept import LEAST, KeptMemory
-from tcomp.model.storages import contiguous_strides
+from tcomp.model.terms.storages import contiguous_strides
 
 Octets = np.ndarray[Any, np.dtype[np.uint8]]
 

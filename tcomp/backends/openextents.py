@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.ranges.polynomials import Atom, Polynomial, Quotient
 from tcomp.model.scop import Scop
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 
 
 def extent_text(storage: Storage, dimension: int, suffix: str = "L") -> str:

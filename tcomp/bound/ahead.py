@@ -14,7 +14,7 @@ from tcomp.backends.arena import ALIGNMENT
 from tcomp.grammar.ranges.sizes import bind_sizes
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Part, Sizes
+from tcomp.model.terms.sizes import Part, Sizes
 from tcomp.runtime.calls import check_call
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import resolve

@@ -17,7 +17,7 @@ from tcomp.bound.ahead import aligned
 from tcomp.bound.held import Held
 from tcomp.grammar.tree.function import Function
 from tcomp.model.build import build
-from tcomp.model.sizes import Part, Sizes
+from tcomp.model.terms.sizes import Part, Sizes
 from tcomp.runtime.binding import failure_of, site_of
 from tcomp.runtime.fixedarguments import BoundProgram
 from tcomp.runtime.kernel import Kernel

@@ -17,7 +17,7 @@ from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
 from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Part, Sizes
+from tcomp.model.terms.sizes import Part, Sizes
 from tcomp.runtime.arguments import misplaced
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import Call, check_call, check_names, layouts_of, ordered

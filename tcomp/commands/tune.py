@@ -21,7 +21,7 @@ from tcomp.errors import ShapeError, TcompError
 from tcomp.grammar.ranges.sizes import check_sizes
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.arguments import constant
 from tcomp.runtime.registry import DEFAULT_TARGET, resolve
 from tcomp.runtime.specialisation import Specialisation

@@ -41,7 +41,7 @@ from tcomp.grammar.tree.syntax import (
     statements,
 )
 from tcomp.model.evaluation import numpy_dtype
-from tcomp.model.sizes import SizeRange
+from tcomp.model.terms.sizes import SizeRange
 
 Axes = tuple[int, ...]
 

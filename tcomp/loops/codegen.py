@@ -24,7 +24,7 @@ from tcomp.loops.ir import (
 from tcomp.mapping.memory.overhang import overhanging
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.unions import union_map
+from tcomp.model.terms.unions import union_map
 
 isl.DEFAULT_CONTEXT.set_ast_build_group_coscheduled(1)
 # The iterator of a loop is then the coordinate itself, which a thread may be, and no count of strides.

@@ -25,7 +25,7 @@ from tcomp.grammar.tree.function import (
     map_children,
     walk,
 )
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 
 
 @dataclass(frozen=True, slots=True, eq=False)

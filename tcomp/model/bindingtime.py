@@ -14,9 +14,9 @@ import islpy as isl
 
 from tcomp.model.accesses import box_set
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.sizes import Part
-from tcomp.model.storages import Storage
-from tcomp.model.unions import storage_of
+from tcomp.model.terms.sizes import Part
+from tcomp.model.terms.storages import Storage
+from tcomp.model.terms.unions import storage_of
 
 
 def part_of(scop: Scop, part: Part) -> Scop:

@@ -40,9 +40,9 @@ from tcomp.model.opensizes import open_program, prove_inside
 from tcomp.model.scattering import Points, gathered, points_of
 from tcomp.model.scop import Scop, ScopStatement, names_elements
 from tcomp.model.shares import Shares, shares_of
-from tcomp.model.sizes import Sizes
-from tcomp.model.storages import OpenBox, Storage, contiguous_strides
-from tcomp.model.unions import storage_of
+from tcomp.model.terms.sizes import Sizes
+from tcomp.model.terms.storages import OpenBox, Storage, contiguous_strides
+from tcomp.model.terms.unions import storage_of
 from tcomp.values.operators import INT64, REDUCTIONS, DType
 
 

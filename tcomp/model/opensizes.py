@@ -35,8 +35,8 @@ from tcomp.grammar.tree.function import (
 from tcomp.model.accesses import Frame, element_map, elements_of, guarded_reads
 from tcomp.model.around import Around
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.sizes import Sizes
-from tcomp.model.storages import OpenBox
+from tcomp.model.terms.sizes import Sizes
+from tcomp.model.terms.storages import OpenBox
 from tcomp.values.operators import INT32
 
 _SET, _PARAM = isl.dim_type.set, isl.dim_type.param

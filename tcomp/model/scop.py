@@ -15,8 +15,8 @@ import islpy as isl
 
 from tcomp.grammar.tree.function import Expr, Index, is_indirect
 from tcomp.model.around import Around, textual_date
-from tcomp.model.storages import Storage
-from tcomp.model.unions import by_statements, extents, storage_of, union_map, union_set
+from tcomp.model.terms.storages import Storage
+from tcomp.model.terms.unions import by_statements, extents, storage_of, union_map, union_set
 from tcomp.values.operators import INT64
 
 

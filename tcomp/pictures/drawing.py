@@ -10,7 +10,7 @@ from tcomp.backends.simulator.simulation import Settings, load
 from tcomp.driver import Compilation
 from tcomp.errors import TcompError
 from tcomp.grammar.tree.limits import MAX_INDICES
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.pictures.canvas import Picture
 from tcomp.pictures.domains import draw_dates, draw_domain, draw_order, draw_threads
 from tcomp.pictures.memories import draw_footprint, draw_memory

@@ -13,7 +13,7 @@ from tcomp.driver import Compilation
 from tcomp.mapping.memory.places import Place, own_element, places
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.footprint import box_hull
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 from tcomp.pictures.canvas import (
     BLUE,
     COLOURS,

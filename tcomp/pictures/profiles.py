@@ -18,7 +18,7 @@ from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Function
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.madeup import Array, random_arguments
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.pictures.canvas import Picture
 from tcomp.pictures.loopnames import LoopNames
 from tcomp.pictures.rates import draw_shares

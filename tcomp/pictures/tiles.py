@@ -10,7 +10,7 @@ import islpy as isl
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement
-from tcomp.model.unions import maps_of
+from tcomp.model.terms.unions import maps_of
 
 MOST_TILES = 300
 """More are not drawn."""

@@ -11,7 +11,7 @@ import islpy as isl
 
 from tcomp.driver import Compilation
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.unions import maps_of, sets_of
+from tcomp.model.terms.unions import maps_of, sets_of
 from tcomp.pictures.canvas import BLUE, COLOURS, GOLD, GREEN, INK, LINE, PAPER, SOFT, Picture, bare, figure, finished
 
 _KINDS = isl.schedule_node_type

@@ -14,7 +14,7 @@ from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.grammar.tree.function import Function, depends_on_data
 from tcomp.model.evaluation import numpy_dtype
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.arguments import constant
 from tcomp.runtime.calls import Call
 from tcomp.runtime.specialisation import strides_of

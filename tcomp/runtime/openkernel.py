@@ -13,8 +13,8 @@ from tcomp.grammar.ranges.symbolic import symbolic_ranges
 from tcomp.grammar.tree.diagnostics import did_you_mean, refuse_steps
 from tcomp.grammar.tree.function import Function, Size, Tensor, walk
 from tcomp.model.opensizes import check_sizes_of
-from tcomp.model.sizes import SizeRange, Sizes
-from tcomp.model.storages import contiguous_strides
+from tcomp.model.terms.sizes import SizeRange, Sizes
+from tcomp.model.terms.storages import contiguous_strides
 from tcomp.runtime.binding import Binding
 from tcomp.runtime.calls import Call
 from tcomp.runtime.fixedarguments import BoundProgram

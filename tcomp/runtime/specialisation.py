@@ -28,8 +28,8 @@ from tcomp.grammar.tree.function import Function, depends_on_data
 from tcomp.mapping.machines.cpu import Machine, this_machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.options.texts import hint_for
-from tcomp.model.sizes import Sizes
-from tcomp.model.storages import contiguous_strides
+from tcomp.model.terms.sizes import Sizes
+from tcomp.model.terms.storages import contiguous_strides
 from tcomp.runtime.calibrated import calibrated
 from tcomp.runtime.registry import backend_of, runtime_of
 from tcomp.stepwise import lower_stepwise
@@ -43,7 +43,7 @@ _REPRO = """\
 from pathlib import Path
 
 from tcomp import MappingOptions, grammar
-from tcomp.model.sizes import Part, SizeRange, Sizes
+from tcomp.model.terms.sizes import Part, SizeRange, Sizes
 from tcomp.runtime.specialisation import Specialisation
 
 here = Path(__file__).parent

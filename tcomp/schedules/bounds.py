@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.model.islbounds import attempted
-from tcomp.model.unions import map_from_text
+from tcomp.model.terms.unions import map_from_text
 from tcomp.schedules.expressions import Expression, Name, Negative, Quotient, Rest, Sum, as_counted
 from tcomp.schedules.placing import Placing, in_step
 from tcomp.schedules.stages import Loop, Stage, loop_map

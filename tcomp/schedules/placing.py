@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import map_from_text
+from tcomp.model.terms.unions import map_from_text
 from tcomp.schedules.errors import ScheduleError
 from tcomp.schedules.expressions import Expression, as_within, within
 from tcomp.schedules.stages import PARALLEL, Place, Stage, loop_map

@@ -10,7 +10,7 @@ from tcomp.mapping.text.reader import read_plan
 from tcomp.mapping.text.structure import check_structure
 from tcomp.model.islbounds import bounded
 from tcomp.model.scop import Scop
-from tcomp.model.unions import union_map
+from tcomp.model.terms.unions import union_map
 from tcomp.schedules.errors import IllegalStepError, ScheduleError, instances_in, refused
 from tcomp.schedules.placing import Placing, values_of
 from tcomp.schedules.stages import PARALLEL, VECTORS, Stage, loop_map

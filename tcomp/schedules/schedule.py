@@ -16,7 +16,7 @@ from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.build import build
 from tcomp.model.madeup import Arguments, random_arguments
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.schedules.choices import Choice, Measured, choice_of, combinations, seconds_of

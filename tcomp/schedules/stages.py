@@ -8,7 +8,7 @@ import islpy as isl
 
 from tcomp.grammar.tree.function import Function
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import map_from_text
+from tcomp.model.terms.unions import map_from_text
 from tcomp.schedules.errors import ScheduleError, stage_name
 from tcomp.schedules.expressions import Expression, Name, names_in, text_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tcomp.grammar.tree.function import Function
 from tcomp.model.scop import Scop
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.kernel import Kernel
 from tcomp.schedules import steps as words
 from tcomp.schedules.choices import Choice

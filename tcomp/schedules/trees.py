@@ -12,7 +12,7 @@ from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, plant
 from tcomp.mapping.text.writer import tree_text
 from tcomp.model.scop import ScopStatement
-from tcomp.model.unions import union_map, union_set
+from tcomp.model.terms.unions import union_map, union_set
 from tcomp.schedules.errors import ScheduleError
 from tcomp.schedules.expressions import Expression, Name, names_in
 from tcomp.schedules.placing import Placed, Placing, in_step, values_of

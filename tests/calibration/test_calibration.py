@@ -19,7 +19,7 @@ from tcomp.errors import TcompError
 from tcomp.mapping.machines.fitted.cpupanels import PACKING
 from tcomp.mapping.machines.fitted.replacing import replace_numbers, replaced, shipped
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime import calibrated
 from tcomp.runtime.calibrated import Calibration, forget, keep, kept
 from tests.targets import CPU

@@ -17,7 +17,7 @@ from tcomp.backends.host.runtime import HostRuntime
 from tcomp.driver import lower
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.text.writer import plan_text
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.binding import Binding
 from tcomp.runtime.calls import check_call
 from tcomp.runtime.given import sizes_of

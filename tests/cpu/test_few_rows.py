@@ -10,7 +10,7 @@ import pytest
 import tcomp as tc
 from tcomp.driver import lower
 from tcomp.grammar import define
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 ONE_PIXEL = "def f(float(N,C,H,W) I, float(F,C,1,1) K) -> (O) { O(n,f,h,w) +=! I(n,c,h+kh,w+kw) * K(f,c,kh,kw) }"

@@ -13,7 +13,7 @@ import pytest
 import tcomp as tc
 from tcomp.driver import lower
 from tcomp.grammar import define
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 Array = np.ndarray[Any, np.dtype[Any]]

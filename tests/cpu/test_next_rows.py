@@ -14,7 +14,7 @@ import tcomp as tc
 from tcomp.driver import lower
 from tcomp.grammar import define
 from tcomp.mapping.machines.cpu import Machine
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 pytestmark = pytest.mark.sweep(3)

@@ -17,7 +17,7 @@ from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.machines.fitted.cpucontractions import COLUMNS
 from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.proof.legality import prove
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 Use = Callable[..., None]

@@ -11,7 +11,7 @@ from tcomp.errors import LegalityError
 from tcomp.grammar import define
 from tcomp.mapping.fusion.fusion import _Fuser
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 UPDATED = "def f(float(N) A) -> (O) { T(i) = A(i)*3  T(i) = T(i)*2 where i in 5:N-10  O(i) = T(i)+T(i+1)+T(i+2) }"

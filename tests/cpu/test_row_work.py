@@ -15,7 +15,7 @@ from tcomp.driver import lower
 from tcomp.grammar import define
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -20,7 +20,7 @@ from tcomp.mapping.tiles.scanparts import in_parts, long_scan, prove_parts
 from tcomp.mapping.tiles.scans import is_independent
 from tcomp.model.build import build
 from tcomp.model.scop import ScopStatement
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 
 pytestmark = pytest.mark.sweep(2)
 

@@ -10,7 +10,7 @@ import pytest
 import tcomp as tc
 from tcomp.grammar import define
 from tcomp.model.build import build
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 
 pytestmark = pytest.mark.sweep(3)
 

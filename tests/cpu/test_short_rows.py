@@ -17,7 +17,7 @@ from tcomp.backends.c.rows.loops import RowLoops
 from tcomp.driver import lower
 from tcomp.loops.ir import Block, Execute, For, Number, Operation, Variable
 from tcomp.mapping.machines.cpu import this_machine
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 pytestmark = pytest.mark.sweep(4)

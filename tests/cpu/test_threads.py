@@ -12,7 +12,7 @@ import tcomp as tc
 from tcomp.driver import lower
 from tcomp.errors import TcompError
 from tcomp.grammar import define
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"

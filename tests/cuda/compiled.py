@@ -20,7 +20,7 @@ from tcomp.mapping.machines.gpu import DEFAULT_ARCHITECTURE, gpu_of
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.reference import interpret
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.cuda.texts import Text
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -19,7 +19,7 @@ from tcomp.mapping.proof.legality import prove, prove_complete
 from tcomp.mapping.text.writer import plan_text
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.reference import interpret
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.values.accuracy import Arithmetic
 from tests.cuda.compiled import BACKEND, UNSET, Data, compiled, run
 from tests.cuda.machine_code import counted

@@ -19,7 +19,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import schedule
 from tcomp.mapping.tiles import splitting
 from tcomp.model.build import build
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 
 PROGRAMS = """
 def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,kk) * B(kk,n) }

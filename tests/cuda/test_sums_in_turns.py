@@ -19,7 +19,7 @@ from tcomp.mapping.rescaling import building
 from tcomp.mapping.rescaling.summing import summed, summed_of
 from tcomp.mapping.text.writer import plan_text
 from tcomp.model.build import build
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.cuda.compiled import BACKEND, compiled
 from tests.cuda.machine_code import loops_of
 from tests.cuda.mutations import mutants

@@ -24,7 +24,7 @@ from tcomp.mapping.rescaling import building, running
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.writer import plan_text
 from tcomp.model.build import build
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.cuda.compiled import BACKEND, UNSET, Data, compiled, run
 from tests.cuda.machine_code import loops_of
 from tests.cuda.mutations import mutants

@@ -16,7 +16,7 @@ from tcomp.export import ctext
 from tcomp.export.interface import Variant, interface_of
 from tcomp.export.naming import identifier, identifiers
 from tcomp.grammar import define
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.values.intrinsics import INTRINSICS
 from tests.export.processes import LOOKUP, SOFTMAX, WARNINGS, needs_gcc, run

@@ -12,7 +12,7 @@ from tcomp.driver import lower
 from tcomp.grammar import define
 from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.cuda.texts import EXAMPLES, Text
 
 PROGRAMS = {

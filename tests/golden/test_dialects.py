@@ -10,7 +10,7 @@ import pytest
 from tcomp.driver import Backend, lower
 from tcomp.grammar import define
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.golden.test_cuda import PROGRAMS
 from tests.targets import HIP, OPENCL
 

@@ -12,7 +12,7 @@ from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.loops.ir import render
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 

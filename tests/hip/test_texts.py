@@ -20,7 +20,7 @@ from tcomp.errors import TargetError
 from tcomp.grammar import define
 from tcomp.mapping.machines.amd import amd_gpu
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.agreement import OF_FLOATS, assert_agrees
 from tests.cuda.compiled import compiled_text, data_for, run
 from tests.cuda.simulated import NEEDS_COMPILER

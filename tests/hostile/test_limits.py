@@ -20,7 +20,7 @@ from tcomp.mapping.plan.schedule import MAX_CLUSTER
 from tcomp.model import islbounds
 from tcomp.model.islbounds import TooComplexError
 from tcomp.model.madeup import random_arguments
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 from tcomp.storage.forks import ISL
 from tests.cpu.test_library import OPERATORS

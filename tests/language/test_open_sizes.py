@@ -20,8 +20,8 @@ from tcomp.fuzzing.programs.generation import Attempts, generate
 from tcomp.grammar import define
 from tcomp.model.build import build
 from tcomp.model.opensizes import prove_inside
-from tcomp.model.sizes import SizeRange, Sizes
-from tcomp.model.storages import OpenBox
+from tcomp.model.terms.sizes import SizeRange, Sizes
+from tcomp.model.terms.storages import OpenBox
 from tcomp.openoperation import OpenOperation
 
 TEXT = """

@@ -14,7 +14,7 @@ from tcomp.backends.c.target import CpuBackend
 from tcomp.grammar import define
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.stepwise import lower_stepwise
 
 pytestmark = pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")

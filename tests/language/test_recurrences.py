@@ -10,9 +10,9 @@ import pytest
 
 import tcomp as tc
 from tcomp.grammar import define, parse
-from tcomp.model.sizes import Sizes
 from tcomp.model.stepwise.folding import folded, prove_folds
 from tcomp.model.stepwise.pieces import in_pieces
+from tcomp.model.terms.sizes import Sizes
 
 JACOBI = """def jacobi(double(N,M) A, const int T) -> (O) {
   U(0,i,j) = A(i,j)

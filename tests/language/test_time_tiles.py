@@ -15,7 +15,7 @@ from tcomp.errors import LegalityError
 from tcomp.grammar import define
 from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.stepwise import StepwiseCompilation, lower_stepwise
 from tests.language import polybench
 from tests.language.test_recurrences import IN_PLACE, JACOBI, TWO_BACK

@@ -20,7 +20,7 @@ from tcomp.driver import lower
 from tcomp.errors import TargetError, TcompError
 from tcomp.grammar import define
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.values.intrinsics import INTRINSICS
 from tests.agreement import OF_FLOATS
 from tests.cuda.compiled import compiled_text, data_for

@@ -11,7 +11,7 @@ import tcomp as tc
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.mapping.machines.cpu import this_machine
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime import registry
 from tcomp.runtime.registry import backend_of
 

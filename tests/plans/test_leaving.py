@@ -11,7 +11,7 @@ from tcomp.errors import LegalityError
 from tcomp.grammar import define
 from tcomp.mapping.fusion import fusion
 from tcomp.mapping.machines.cpu import Machine
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime import registry
 from tcomp.runtime.registry import backend_of
 

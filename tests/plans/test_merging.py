@@ -20,7 +20,7 @@ from tcomp.mapping.fusion.merging import can_merge
 from tcomp.mapping.fusion.unfolding import window_of
 from tcomp.model.build import build
 from tcomp.model.scop import Scop
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 
 pytestmark = pytest.mark.sweep(4)

@@ -14,7 +14,7 @@ from tcomp.mapping.fusion import mirroring
 from tcomp.mapping.fusion.mirroring import can_mirror, mirrored
 from tcomp.model.build import build
 from tcomp.model.scop import Scop
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 
 Array = np.ndarray[Any, np.dtype[Any]]

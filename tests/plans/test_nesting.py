@@ -16,7 +16,7 @@ from tcomp.mapping.fusion.nesting import Nests
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.proof.legality import prove
 from tcomp.mapping.text.writer import plan_text
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime import registry
 from tcomp.runtime.registry import backend_of
 

@@ -11,7 +11,7 @@ import pytest
 import tcomp as tc
 from tcomp.driver import lower
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 
 pytestmark = pytest.mark.sweep(4)

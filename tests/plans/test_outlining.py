@@ -14,7 +14,7 @@ from tcomp.driver import Backend, Compilation, lower
 from tcomp.grammar import define
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.plan.operations import recognise_contraction
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 from tests.targets import CPU
 

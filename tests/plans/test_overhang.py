@@ -8,7 +8,7 @@ import pytest
 import tcomp as tc
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 
 LOWER = """def f(T(N,M) A) -> (C) {

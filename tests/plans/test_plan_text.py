@@ -13,7 +13,7 @@ from tcomp.driver import Backend, Compilation, lower
 from tcomp.grammar import define
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.strategy import resume
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 from tests.golden.test_plans import PROGRAMS
 

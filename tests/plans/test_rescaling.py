@@ -20,7 +20,7 @@ from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.writer import plan_text
 from tcomp.model.scop import Scop
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 
 pytestmark = pytest.mark.sweep(3)

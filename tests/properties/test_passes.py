@@ -16,7 +16,7 @@ from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.proof.legality import prove
 from tcomp.model.build import build
 from tcomp.model.scop import ScopStatement
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
 from tests.properties.machines import BOUNDS, Bounds
 from tests.properties.strategies import options, programs, suite

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tcomp import grammar
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.database.trials import Candidate, Compiled, Outcome, Problem, Trial
 

@@ -10,7 +10,7 @@ import tcomp as tc
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import backend_of
 from tcomp.runtime.specialisation import Specialisation

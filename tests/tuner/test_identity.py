@@ -8,7 +8,7 @@ from tcomp import grammar
 from tcomp.commands.inputs.programs import read_source
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.shipped import texts
 from tcomp.tuner.database.identity import Identity, canonical, identity_of

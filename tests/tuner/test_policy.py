@@ -15,7 +15,7 @@ import pytest
 import tcomp as tc
 from tcomp.arrays.devices import MAIN
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner import policy

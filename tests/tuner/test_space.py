@@ -12,7 +12,7 @@ from tcomp.mapping.machines.cpu import this_machine
 from tcomp.mapping.options.declarations import Integers
 from tcomp.mapping.options.effects import matters
 from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.tuner.model.features import of_options
 from tcomp.tuner.space.parameters import Scalar
 from tcomp.tuner.space.parameters import Sizes as SizesParameter

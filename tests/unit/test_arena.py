@@ -6,7 +6,7 @@ from tcomp.backends.arena import ALIGNMENT, LARGEST_ON_STACK, STACK_BYTES, group
 from tcomp.driver import Compilation, lower
 from tcomp.grammar import define
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 CHAIN = """def f(float(N) A) -> (O) {

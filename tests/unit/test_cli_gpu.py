@@ -33,7 +33,7 @@ from tcomp.grammar import define
 from tcomp.mapping.machines.gpu import GPUS, gpu_of
 from tcomp.mapping.options.options import NAMED, MappingOptions
 from tcomp.mapping.tiles.flops import flops_of, instances
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.model.tolerance import Tolerance
 
 pytestmark = pytest.mark.sweep(3)

@@ -19,7 +19,7 @@ from tcomp.driver import lower
 from tcomp.errors import TargetError
 from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import check_available
 from tests.targets import CPU
 

@@ -18,7 +18,7 @@ from tcomp.mapping.plan.values import Copy, Plan
 from tcomp.mapping.proof.legality import prove
 from tcomp.mapping.text.reader import read_plan
 from tcomp.mapping.text.writer import plan_text
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.values.operators import UINT8
 from tests.targets import CPU
 

@@ -43,7 +43,7 @@ from tcomp.grammar.ranges.ranges import infer
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.islbounds import TooComplexError
-from tcomp.model.sizes import Part, Sizes
+from tcomp.model.terms.sizes import Part, Sizes
 from tcomp.operation import Operation
 from tcomp.runtime.registry import backend_of
 from tcomp.storage.forks import ISL

@@ -14,7 +14,7 @@ from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import schedule
 from tcomp.model.build import build
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 
 H100 = gpu_of("sm_90")
 TILE = TileShape(64, 64, 256, (4, 4), 16, 4)

@@ -21,8 +21,8 @@ from tcomp.mapping.plan.values import Buffer, Cluster, Plan
 from tcomp.mapping.proof.legality import prove, prove_complete
 from tcomp.model.build import build
 from tcomp.model.scop import ScopStatement
-from tcomp.model.sizes import Sizes
-from tcomp.model.unions import union_set
+from tcomp.model.terms.sizes import Sizes
+from tcomp.model.terms.unions import union_set
 from tests.targets import CPU
 
 pytestmark = pytest.mark.sweep(2)

@@ -11,7 +11,7 @@ from tcomp.mapping.memory.places import places
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import operation_reads, operation_writes, recognise_contraction
 from tcomp.model.build import build
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 CONTRACTIONS = {

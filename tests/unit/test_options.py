@@ -20,7 +20,7 @@ from tcomp.mapping.machines.gpu import gpu_of
 from tcomp.mapping.options.declarations import BlockShape, Choice, Flag, Integer, Integers, OfParts, Option, Ratio
 from tcomp.mapping.options.effects import matters, without_effect
 from tcomp.mapping.options.options import NAMED, OPTIONS, MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
 pytestmark = pytest.mark.sweep(3)

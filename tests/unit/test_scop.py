@@ -14,8 +14,8 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.proof import legality
 from tcomp.model.build import build
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.sizes import Sizes
-from tcomp.model.unions import map_from_text
+from tcomp.model.terms.sizes import Sizes
+from tcomp.model.terms.unions import map_from_text
 from tcomp.runtime.registry import backend_of
 
 

@@ -22,7 +22,7 @@ from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.layouts import CORE_ROWS, SWIZZLED_ROW
 from tcomp.mapping.plan.values import BARRIERS, TENSOR, Copy, Group, Plan
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 
 FETCHING_THREADS = GROUP_WARPS * WARP
 """Threads of a block beside those that multiply: registers are given away by whole warpgroups."""

@@ -17,7 +17,7 @@ from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import BARRIERS, Group, Plan
 from tcomp.mapping.tiles.footprint import coordinate_set
-from tcomp.model.unions import extents
+from tcomp.model.terms.unions import extents
 
 
 def take_tiles_in_turn(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:

@@ -41,7 +41,7 @@ from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Buffer, Cluster, Copy, Plan
 from tcomp.mapping.tiles.sizes import reduction_positions
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import storage_of
+from tcomp.model.terms.unions import storage_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import sunk_form
 from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan
 from tcomp.mapping.tiles.expand import tile_rows
-from tcomp.model.unions import maps_of, storage_of
+from tcomp.model.terms.unions import maps_of, storage_of
 
 
 def keep_rows(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:

@@ -29,7 +29,7 @@ from tcomp.mapping.rescaling.weights import Weights, scores_of, weights_of
 from tcomp.mapping.tiles.footprint import coordinate_set, tiling
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import by_statements, extents
+from tcomp.model.terms.unions import by_statements, extents
 
 LEAST_SUMS = 2
 """Sums over so many different steps; one alone has more blocks if what it multiplies is stored."""

@@ -30,7 +30,7 @@ from tcomp.loops.ir import (
 from tcomp.mapping.fusion.keeping import copy_of
 from tcomp.mapping.plan.deals import Phase
 from tcomp.model.scop import ScopStatement
-from tcomp.model.unions import storage_of
+from tcomp.model.terms.unions import storage_of
 
 LONGEST_COMMENT = 100
 """Characters of a statement in a comment."""

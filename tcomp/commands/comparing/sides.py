@@ -26,7 +26,7 @@ from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.flops import flops_of
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.madeup import random_arguments
-from tcomp.model.unions import extents
+from tcomp.model.terms.unions import extents
 from tcomp.runtime.kernel import Kernel
 from tcomp.tuner.measuring.timing import sampled, stopwatch_of
 

@@ -21,7 +21,7 @@ from tcomp.grammar import Generic
 from tcomp.grammar.ranges.sizes import check_sizes
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import NAMED, MappingOptions
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.operation import Operation
 from tcomp.reading import Files
 from tcomp.runtime.arguments import constant

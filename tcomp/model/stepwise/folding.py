@@ -16,7 +16,7 @@ from tcomp.grammar.ranges.affine import form_to_pw_aff, step_parameter
 from tcomp.grammar.ranges.domains import Box
 from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles, fixed_everywhere
 from tcomp.model.stepwise.views import Slice
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.storages import Storage, contiguous_strides
 
 MOST_SLICES = 8
 """A temporary keeps at most so many slices, or all."""

@@ -24,9 +24,9 @@ from tcomp.model.accesses import Frame, element_map
 from tcomp.model.around import Around
 from tcomp.model.build import Builder
 from tcomp.model.scop import Scop
-from tcomp.model.sizes import Sizes
 from tcomp.model.stepwise.views import Slice, Views, Whole
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.sizes import Sizes
+from tcomp.model.terms.storages import Storage, contiguous_strides
 
 _SET, _PARAM = isl.dim_type.set, isl.dim_type.param
 

@@ -9,7 +9,7 @@ from tcomp.grammar.ranges.accesses import accesses
 from tcomp.grammar.ranges.domains import Box
 from tcomp.grammar.tree.forms import Form, Interval, combine, interval, to_form
 from tcomp.grammar.tree.function import Expr, Read, Statement, Tensor, map_children, walk
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.storages import Storage, contiguous_strides
 
 
 @dataclass(frozen=True, slots=True)

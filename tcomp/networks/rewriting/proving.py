@@ -22,7 +22,7 @@ from tcomp.errors import Diagnostic, NetworkError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree import function as tree
 from tcomp.model.build import build
-from tcomp.model.sizes import Sizes
+from tcomp.model.terms.sizes import Sizes
 from tcomp.networks.network import Definition
 from tcomp.networks.rewriting.exact import Numbers, computed
 from tcomp.networks.rewriting.rules import Rule, Sample, texts

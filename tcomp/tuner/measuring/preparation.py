@@ -17,7 +17,7 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.tiles.flops import flops_of
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.model.madeup import Array, random_arguments, random_contents
-from tcomp.model.storages import contiguous_strides
+from tcomp.model.terms.storages import contiguous_strides
 from tcomp.model.tolerance import Model, error_bounds
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.registry import estimate_of, memory_of

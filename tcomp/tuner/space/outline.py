@@ -18,7 +18,7 @@ from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions, row_coordinate
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.unions import extents
+from tcomp.model.terms.unions import extents
 
 DEVICE_BYTES = 64
 """What stands for the vectors of a device, whose threads own elements side by side."""

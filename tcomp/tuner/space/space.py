@@ -19,7 +19,7 @@ from tcomp.mapping.options.effects import matters
 from tcomp.mapping.options.options import OPTIONS, MappingOptions
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.model.scop import Scop
-from tcomp.model.unions import extents
+from tcomp.model.terms.unions import extents
 from tcomp.runtime.registry import machine_of
 from tcomp.tuner.space.outline import tiles_of_model, unfused
 from tcomp.tuner.space.parameters import Parameter, Scalar, Sizes

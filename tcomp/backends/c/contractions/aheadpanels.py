@@ -15,7 +15,7 @@ from tcomp.backends.dialect import mangle
 from tcomp.mapping.memory.corners import Corners, corners_of
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.storages import contiguous_strides
+from tcomp.model.terms.storages import contiguous_strides
 
 MEMORY = "packed"
 """The C name of the memory: no tensor has it."""

@@ -18,7 +18,7 @@ from tcomp.backends.prelude import INLINE
 from tcomp.mapping.machines.fitted.cpupanels import GROUPED_PANELS
 from tcomp.mapping.plan.layouts import OVERHANG, StepGroups
 from tcomp.mapping.plan.values import Copy
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.storages import Storage, contiguous_strides
 from tcomp.values.operators import BFLOAT16, DTYPES, DType
 
 _CALLED = called(r"(run|rows|turned|apart)_of_(\w+?)_in_(\w+?)_x(\d+)\b")

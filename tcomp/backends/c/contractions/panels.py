@@ -13,7 +13,7 @@ from tcomp.mapping.contraction.borders import border_of
 from tcomp.mapping.machines.cpu import LINE_BYTES
 from tcomp.mapping.machines.fitted.cpupanels import PANEL_COPIES
 from tcomp.mapping.plan.values import Copy
-from tcomp.model.storages import Storage, contiguous_strides
+from tcomp.model.terms.storages import Storage, contiguous_strides
 
 _TURNED = {4: "unsigned int", 8: "unsigned long long"}
 """Elements that are transposed in registers: the C type of their bits, by their bytes."""

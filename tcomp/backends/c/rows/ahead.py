@@ -23,7 +23,7 @@ from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.strides import access_stride
 from tcomp.model.scop import ScopStatement
-from tcomp.model.unions import storage_of
+from tcomp.model.terms.unions import storage_of
 
 
 @dataclass(frozen=True, slots=True)

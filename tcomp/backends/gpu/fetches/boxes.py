@@ -20,7 +20,7 @@ from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
 from tcomp.mapping.plan.layouts import CORE_ROWS, PAIRED, SWIZZLED_ROW
 from tcomp.mapping.plan.values import Copy
-from tcomp.model.storages import contiguous_strides
+from tcomp.model.terms.storages import contiguous_strides
 
 
 @dataclass(frozen=True, slots=True)

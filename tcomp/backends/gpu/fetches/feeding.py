@@ -24,7 +24,7 @@ from tcomp.mapping.gpu.matrices.feeding import FETCHING_THREADS, Boxes, boxes_of
 from tcomp.mapping.machines.atoms import GROUP_STEPS
 from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.plan.values import BARRIERS, Copy, Pipeline
-from tcomp.model.storages import Storage
+from tcomp.model.terms.storages import Storage
 
 _REGISTERS, _FETCHING = 512, (32, 24)
 """Registers that the threads of four lanes of a multiprocessor have together, and what one that fetches keeps."""
