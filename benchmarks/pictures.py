@@ -48,7 +48,7 @@ ABOVE = (
     Storey(
         "networks",
         "whole networks, as\nchains of kernels",
-        _of("networks", "algorithms aten lowering onnx precision rewriting studies texts"),
+        _of("networks", "algorithms aten batches lowering onnx precision rewriting studies texts"),
     ),
     Storey("schedules", "loops by hand,\nstep by step"),
     Storey(
