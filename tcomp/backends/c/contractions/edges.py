@@ -7,6 +7,7 @@ holds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from tcomp.backends.dialect import C_STORAGE_TYPES, load, store
 from tcomp.loops.ir import For, variables
 from tcomp.values.operators import DType
 
+_WORDS = re.compile(r"\w+")
 EDGE = "tc_edge"
 """The C name of the tile of memory."""
 
@@ -33,6 +35,9 @@ def edge_condition(nest: Nest, columns: int, operands: tuple[Operand, Operand]) 
     vectors = [o for o in operands if o.is_vector]
     if any(not o.place.room for o in vectors):
         return None
+    steps = {loop.iterator for loop in nest.steps if isinstance(loop, For)}
+    if any(steps & {*_WORDS.findall(o.place.room)} for o in vectors):
+        return f"tc_columns == {columns}"
     rooms = " && ".join(f"{o.place.room} >= {columns}" for o in vectors)
     return f"(tc_columns == {columns} || ({rooms}))"
 
