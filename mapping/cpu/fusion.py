@@ -67,20 +67,26 @@ def _fewer_rows(
 
 
 def _rereads(machine: Machine, scop: Scop, cluster: Cluster, box: tuple[int, ...]) -> bool:
-    """Whether tiles of a contraction have few rows and read more of an operand than stays in the second cache."""
+    """Whether tiles of a contraction have few rows and read more of an operand than stays in the second cache.
+
+    An operand that a tile reads for all rows that there are is read by no other tile.
+    """
     main = main_statement(scop, cluster)
     operands = operands_of(main)
     if operands is None:
         return False
-    extent = dict(zip(main.indices, main.extents, strict=True))
+    whole = dict(zip(main.indices, main.extents, strict=True))
+    extent = dict(whole)
     for position, size in zip(cluster.coordinates[main.name], box, strict=True):
         extent[main.indices[position]] = min(extent[main.indices[position]], size)
     reduced = set(main.indices) - {s.name for s in main.subscripts if isinstance(s, Index)}
     for read in operands:
         own = {e.name for s in read.subscripts for e in walk(s) if isinstance(e, Index)}
         elements = math.prod(extent[i] for i in extent if i in own)
-        rows = math.prod(extent[i] for i in extent if i not in own | reduced)
-        if rows < FUSION.rows and elements * read.dtype.itemsize > FUSION.panel_share * machine.middle_cache:
+        others = whole.keys() - own - reduced
+        rows = math.prod(extent[i] for i in others)
+        again = any(extent[i] < whole[i] for i in others)
+        if again and rows < FUSION.rows and elements * read.dtype.itemsize > FUSION.panel_share * machine.middle_cache:
             return True
     return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -220,3 +221,12 @@ def test_groups_of_a_nest_are_at_work_at_the_same_time() -> None:
 
 def test_a_program_that_runs_nothing_has_no_nests() -> None:
     assert nests(compiled(TWICE, N=0)) == []
+
+
+def test_attention_is_one_group_where_a_tile_alone_reads_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile multiplies its weights by all columns: that these are few says nothing, for no other tile reads them."""
+    monkeypatch.setattr(registry, "this_machine", lambda: replace(MACHINE, middle_cache=512 << 10))
+    text = (Path(tc.__file__).parent / "library" / "attention.tc").read_text()
+    sizes = Sizes({"B": 2, "H": 4, "L": 384, "S": 384, "D": 32, "E": 32})
+    made = lower(define(text)["attention"], sizes, tc.MappingOptions(), backend_of("cpu"), True)
+    assert len(made.plan.groups) == 1
