@@ -18,6 +18,7 @@ from tcomp.model.build import build
 from tcomp.model.madeup import Arguments, random_arguments
 from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.kernel import Kernel
+from tcomp.runtime.registry import machine_of
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.schedules.choices import Choice, Measured, choice_of, combinations, seconds_of
 from tcomp.schedules.decisions import Step, options_of
@@ -25,6 +26,7 @@ from tcomp.schedules.effects import check_loops, check_options, check_text, prom
 from tcomp.schedules.errors import IllegalStepError, ScheduleError
 from tcomp.schedules.printing import loops_text
 from tcomp.schedules.proving import check, check_readers, check_side_by_side
+from tcomp.schedules.registers import in_registers
 from tcomp.schedules.stages import PARALLEL, stages_of
 from tcomp.schedules.state import State
 from tcomp.schedules.taking import Base, Compile, applied, resolved
@@ -222,7 +224,11 @@ class Schedule:
         if self._chosen_by_model or not self._state.stages:
             return None
         with ISL.value:
-            return plan_of(self._state, f"schedule: {self._one_line()}")
+            return plan_of(self._mapped(), f"schedule: {self._one_line()}")
+
+    def _mapped(self) -> State:
+        """The state with operations cut to the registers of the target."""
+        return in_registers(self._state, machine_of(self._base.target))
 
     def compile(self) -> Kernel:
         """The kernel.  Raises ScheduleError where the passes did not do what a step says."""
@@ -249,7 +255,7 @@ class Schedule:
         if self._chosen_by_model:
             check_options(self._resolved(), self._base.gpu, made)
         else:
-            check_text(self._state, made)
+            check_text(self._mapped(), made)
 
     def draw(self, what: str = "domain") -> Picture:
         """A picture of what comes of it, as of a kernel (docs/pictures.md).  Raises MissingPackageError, TcompError."""
