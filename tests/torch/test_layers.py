@@ -113,32 +113,6 @@ def test_constants_buffers_and_shared_parameters() -> None:
     torch.testing.assert_close(layer(x), x * shared + 3 * torch.arange(4))
 
 
-@pytest.mark.parametrize(
-    ("pattern", "shapes"),
-    [
-        ("b i k, k j -> b i j", [(2, 3, 4), (4, 5)]),
-        ("bik,kj->bij", [(2, 3, 4), (4, 5)]),
-        ("ii->i", [(4, 4)]),
-        ("ii", [(4, 4)]),
-        ("ij->ji", [(4, 3)]),
-        ("i,j,k->ijk", [(2,), (3,), (4,)]),
-        ("ij,jk,kl,lm->im", [(2, 3), (3, 4), (4, 5), (5, 2)]),
-        ("ij,kj", [(2, 3), (4, 3)]),
-        ("aB,Bc->ac", [(2, 3), (3, 4)]),
-    ],
-)
-def test_einsum(pattern: str, shapes: list[tuple[int, ...]]) -> None:
-    tensors = [torch.rand(s, dtype=torch.float64, requires_grad=True) for s in shapes]
-    letters = pattern.replace(" ", "")
-    expected = torch.einsum(letters, *tensors)
-    found = tct.einsum(pattern, *tensors)
-    torch.testing.assert_close(found, expected)
-    cotangent = torch.rand_like(expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(found, tensors, cotangent), torch.autograd.grad(expected, tensors, cotangent)
-    )
-
-
 @pytest.mark.parametrize("by", ["sum", "max", "min", "prod", "mean"])
 def test_reduce(by: str) -> None:
     x = torch.rand(4, 3, 5, requires_grad=True)
@@ -164,22 +138,6 @@ def test_integers_are_counted_as_torch_does(dtype: torch.dtype) -> None:
         assert torch.equal(found, expected)
     assert torch.equal(tct.einsum("nd->n", x), torch.einsum("nd->n", x))
     assert tct.reduce("n d -> n", x, "max").dtype == dtype
-
-
-def test_patterns_that_are_none() -> None:
-    x = torch.rand(3, 3)
-    for pattern, message in (
-        ("ij->ik", "has k, which no tensor has"),
-        ("ij,jk->ik", "is for 2 tensors, not 1"),
-        ("i.j", "no name of an index"),
-        ("ij->ii", "has i twice"),
-    ):
-        with pytest.raises(tc.TcompError, match=message):
-            tct.einsum(pattern, x)
-    with pytest.raises(tc.TcompError, match="no reduction 'median'"):
-        tct.reduce("ij->i", x, "median")
-    with pytest.raises(tc.ShapeError, match="different types"):
-        tct.einsum("ij,jk->ik", x, x.double())
 
 
 def test_functions_for_torch_func() -> None:
