@@ -72,8 +72,8 @@ class Group:
     of the group before: both run in one nest, one after another at each point of these loops.  Where a point has
     several tiles of a group, ``together`` says how many along each of these loops; the group then has loops over all
     of its members for itself, too.  The clusters ``turns``, the first ones, run in each turn of a loop inside a tile:
-    their footprints have the number of the turn behind the tile.  A tile runs its first turns only, as many as are
-    ``seen``, where that is not None: the others change nothing.
+    their footprints have the number of the turn behind the tile.  A tile runs its turns from number ``first`` on, where
+    that is not None, up to number ``seen``, where that is not None: the others change nothing.
     """
 
     clusters: tuple[int, ...]
@@ -84,6 +84,7 @@ class Group:
     together: tuple[int, ...] = ()
     turns: tuple[int, ...] = ()
     seen: isl.PwAff | None = None
+    first: isl.PwAff | None = None
 
     def sizes_of(self, cluster: int) -> tuple[int, ...]:
         """The tile sizes along all that the footprint of a cluster begins with: each turn is a tile of its own."""

@@ -203,6 +203,17 @@ class InTurn(Builder):
         return isl.Map(f"{{ {text} : {names[self.part]} = {self.count - 1} }}")
 
 
+def begins(statement: ScopStatement) -> Select | None:
+    """The value of a statement that goes on from the part before, and takes another value in the first part.
+
+    Its condition is ``part > 0``.
+    """
+    value = statement.value
+    if not isinstance(value, Select) or not isinstance(test := value.condition, Binary) or test.op != ">":
+        return None
+    return value if isinstance(test.lhs, Index) and isinstance(test.rhs, Constant) and test.rhs.value == 0 else None
+
+
 def as_of(own: Instances, made: ScopStatement, statement: ScopStatement) -> ScopStatement:
     """A statement of parts that stands for one of the program, and reports its indices."""
     reported = tuple((i, own.value(value, {})) for i, value in statement.reported)

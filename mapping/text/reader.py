@@ -152,17 +152,19 @@ def _group(plan: Plan, number: int, row: Row) -> Group:
     prefixes = {c: in_turns if c in turns else tiles for c in clusters}
     footprints = {c: _footprint(plan.scop, plan.clusters[c], prefixes[c], ratios.ratio(str(c))) for c in clusters}
     ratios.done()
-    seen = _seen(row, len(members)) if "seen" in row.entries else None
-    return Group(clusters, members, row.numbers("sizes"), footprints, shared, together, turns, seen)
+    seen, first = (_turn(row, entry, len(members)) for entry in ("seen", "first"))
+    return Group(clusters, members, row.numbers("sizes"), footprints, shared, together, turns, seen, first)
 
 
-def _seen(row: Row, members: int) -> isl.PwAff:
-    """How many turns a tile sees, as a function of the loops over tiles."""
-    seen, kinds = row.parsed("seen", isl.PwAff), isl.dim_type
-    if seen.dim(kinds.in_) != members or seen.dim(kinds.param) or seen.get_space().has_tuple_name(kinds.in_):
-        raise PlanError(f"{row.where}: seen must be a function of {members} numbers")
-    _check_numbers(str(seen), f"{row.where}: seen")
-    return seen
+def _turn(row: Row, entry: str, members: int) -> isl.PwAff | None:
+    """The number of a turn as a function of the loops over tiles, if the row has that entry."""
+    if entry not in row.entries:
+        return None
+    turn, kinds = row.parsed(entry, isl.PwAff), isl.dim_type
+    if turn.dim(kinds.in_) != members or turn.dim(kinds.param) or turn.get_space().has_tuple_name(kinds.in_):
+        raise PlanError(f"{row.where}: {entry} must be a function of {members} numbers")
+    _check_numbers(str(turn), f"{row.where}: {entry}")
+    return turn
 
 
 def _behind(prefix: isl.Map, points: int) -> isl.Map:

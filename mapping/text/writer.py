@@ -100,6 +100,8 @@ def _group(group: Group) -> dict[str, Value]:
         row["turns"] = group.turns
     if group.seen is not None:
         row["seen"] = str(group.seen)
+    if group.first is not None:
+        row["first"] = str(group.first)
     if group.expanded:
         row["recompute"] = {str(c): group.footprints[c].ratio for c in group.expanded}
     return row

@@ -77,7 +77,9 @@ class _Places:
     def __init__(self, plan: Plan) -> None:
         marks = {b.mark for b in plan.buffers.values() if b.lower is not None}
         marks |= {c.mark for c in plan.copies} | {p.lanes for p in plan.phases.values()}
-        marks |= {f"turn{number}" for number, group in enumerate(plan.groups) if group.seen is not None}
+        marks |= {
+            f"turn{n}" for n, group in enumerate(plan.groups) if group.seen is not None or group.first is not None
+        }
         chosen = [p for p in places(plan.tree) if p.mark in marks] if marks else []
         self.prefixes = {p.mark: union_map(list(p.prefixes.values())) for p in chosen}
         self.found: list[tuple[LoopExpr, ...]] = []

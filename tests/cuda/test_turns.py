@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -126,71 +125,6 @@ def test_weights_may_be_zero_under_a_condition() -> None:
     found = simulated(CAUSAL, inputs, B=1, L=33, S=140, D=8, E=8)
     np.testing.assert_allclose(found, expected, rtol=5e-5, atol=5e-6)
     assert len(made(CAUSAL, B=1, L=33, S=140, D=8, E=8).source.launches) == 1
-
-
-CONDITIONS = {
-    "j <= i": lambda i, j: j <= i,
-    "j <= i + 60": lambda i, j: j <= i + 60,
-    "j + 70 <= i": lambda i, j: j + 70 <= i,
-    "j <= i && j + 100 > i": lambda i, j: (j <= i) & (j + 100 > i),
-    "j <= 2 * i || j < 10": lambda i, j: (j <= 2 * i) | (j < 10),
-}
-
-
-def turns_of(plan: Plan) -> list[int] | None:
-    """How many turns each tile of queries has, None if all have all."""
-    (group,) = plan.groups
-    if group.seen is None:
-        return None
-    tiles = isl.Map.from_pw_aff(group.seen)
-    count = tiles.domain().dim_max_val(0).to_python() + 1
-    of_tiles = [tiles.intersect_domain(isl.Set(f"{{ [{tile}] }}")).range() for tile in range(count)]
-    return [own.dim_max_val(0).to_python() for own in of_tiles]
-
-
-@NEEDS_COMPILER
-@pytest.mark.parametrize("condition", CONDITIONS)
-@pytest.mark.parametrize(("queries", "keys"), [(200, 200), (77, 260)])
-def test_turns_of_which_no_key_is_seen_are_left_out(condition: str, queries: int, keys: int) -> None:
-    text = CAUSAL.replace("j <= i + 60", condition)
-    seen = CONDITIONS[condition](np.arange(queries)[:, None], np.arange(keys))
-    last = [np.flatnonzero(seen[tile : tile + 64].any(0)).max(initial=0) for tile in range(0, queries, 64)]
-    turns = [1 + key // 64 for key in last]
-    made_of = made(text, B=1, L=queries, S=keys, D=8, E=8)
-    every = len(turns) * [-(-keys // 64)]
-    assert turns_of(made_of.plan) == (None if turns == every else turns)
-    inputs = arrays(Q=(1, queries, 8), K=(1, keys, 8), V=(1, keys, 8))
-    expected = attention(np.where(seen, scores(inputs), -np.inf), inputs["V"])
-    found = simulated(text, inputs, B=1, L=queries, S=keys, D=8, E=8)
-    np.testing.assert_allclose(found, expected, rtol=5e-5, atol=5e-6)
-
-
-def test_a_turn_that_counts_is_not_left_out() -> None:
-    text, sizes = CAUSAL.replace("j <= i + 60", "j <= i"), {"B": 1, "L": 200, "S": 200, "D": 8, "E": 8}
-    plan = made(text, **sizes).plan
-    (group,) = plan.groups
-    assert group.seen is not None
-    for more in (-1, -2):
-        fewer = replace(group, seen=group.seen.add_constant_val(isl.Val(more)))
-        assert refused(replace(plan, groups=(fewer,)))
-    assert not refused(replace(plan, groups=(replace(group, seen=group.seen.add_constant_val(isl.Val(1))),)))
-    unconditional = made(ATTENTION, **sizes).plan
-    assert unconditional.groups[0].seen is None
-    assert refused(replace(unconditional, groups=(replace(unconditional.groups[0], seen=group.seen),)))
-    written = plan_text(plan, "barriers")
-    assert "seen = " in written
-    again = lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), BACKEND, True, written)
-    assert again.source == made(text, **sizes).source
-    changed = re.sub(r'seen = "[^"]*"', 'seen = "{ [i0, i1] -> [(1)] }"', written)
-    with pytest.raises(PlanError, match="seen"):
-        lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), BACKEND, True, changed)
-
-
-def test_a_maximum_of_all_scores_needs_all_turns() -> None:
-    text = CAUSAL.replace("max=! j <= i + 60 ? s(b,i,j) : -3.4e38", "max=! s(b,i,j)").replace("j <= i + 60", "j <= i")
-    made_of = made(text, B=1, L=200, S=200, D=8, E=8)
-    assert made_of.plan.rescaled
-    assert turns_of(made_of.plan) is None
 
 
 @NEEDS_COMPILER

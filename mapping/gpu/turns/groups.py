@@ -162,8 +162,8 @@ def _group(plan: Plan, done: Rescaled) -> Group:
     for number in after:
         own, order = rows_of(plan.scop, plan.clusters[number], done, carried)
         footprints[number] = _footprint(plan, number, tuple(own[order.index(r)] for r in rows), tuple(sizes))
-    seen = turns_seen(plan.scop, done, home, footprints)
-    return Group((*inside, *after), members, tuple(sizes), footprints, turns=tuple(inside), seen=seen)
+    first, seen = turns_seen(plan.scop, done, home, footprints)
+    return Group((*inside, *after), members, tuple(sizes), footprints, turns=tuple(inside), seen=seen, first=first)
 
 
 def rows_of(

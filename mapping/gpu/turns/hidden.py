@@ -1,9 +1,11 @@
 """Turns that a condition hides wholly, as keys behind its query are from causal attention: they are left out.
 
+So are those in front of the first key that a tile sees, as windows have them.
+
 Where a condition holds for no instance of a turn, every score counts as a number below all others, and every weight is
 0.  Then the turn leaves the maximum as it was, if any score that is seen is above that number, and the sums, if what is
-multiplied by 0 is finite (``docs/numerics.md``).  A tile ends with the last turn of which it sees
-anything, and has one at least.
+multiplied by 0 is finite (``docs/numerics.md``).  A tile begins with the first turn of which it sees
+anything, which takes what the first of all turns would, ends with the last one, and has one at least.
 """
 
 from __future__ import annotations
@@ -14,37 +16,43 @@ import islpy as isl
 
 from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.affine import to_set
-from tcomp.grammar.tree.function import Constant, Expr, Select
+from tcomp.grammar.tree.function import Constant, Expr, Index, Read, Select, walk
 from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan, Rescaled
+from tcomp.mapping.rescaling.inturn import begins
 from tcomp.mapping.rescaling.weights import is_low, unrounded
 from tcomp.model.scop import Scop, ScopStatement
 
 MOST_PIECES = 3
-"""Pieces that the number of turns may have, as a function of the tile."""
+"""Pieces that the number of a turn may have, as a function of the tile."""
 
 
 def turns_seen(
     scop: Scop, done: Rescaled, clusters: Mapping[str, Cluster], footprints: Mapping[int, Footprint]
-) -> isl.PwAff | None:
-    """How many turns each tile has until the rest of them is hidden; None if all tiles have all.
+) -> tuple[isl.PwAff | None, isl.PwAff | None]:
+    """The first turn of each tile of which it sees anything, and that behind the last; None if all tiles have all.
 
     ``clusters`` are those of the statements.
     """
     turns, seen = (None, None) if done.summed else _turns(scop, done, clusters, footprints)
     if turns is None or seen is None:
-        return None
-    most, wanted = (isl.PwMultiAff.from_map(m.lexmax()).get_at(0) for m in (turns, seen))
-    if not wanted.domain().is_equal(most.domain()):
-        first = isl.PwAff.zero_on_domain(isl.LocalSpace.from_space(most.get_domain_space()))
-        wanted = wanted.union_max(first.intersect_domain(most.domain().subtract(wanted.domain())))
-    one = isl.PwAff.zero_on_domain(isl.LocalSpace.from_space(most.get_domain_space())).add_constant_val(isl.Val(1))
-    count = wanted.add(one).coalesce()
-    return None if wanted.is_equal(most) or count.n_piece() > MOST_PIECES else count
+        return None, None
+    # A tile that sees nothing has the first turn of all.
+    least = turns.lexmin()
+    wanted = seen.union(least.subtract_domain(seen.domain())).coalesce()
+    first, last, begin, end = (
+        isl.PwMultiAff.from_map(m).get_at(0).coalesce()
+        for m in (wanted.lexmin(), wanted.lexmax(), least, turns.lexmax())
+    )
+    behind = last.add_constant_val(isl.Val(1))
+    return (
+        None if first.is_equal(begin) or first.n_piece() > MOST_PIECES else first,
+        None if last.is_equal(end) or behind.n_piece() > MOST_PIECES else behind,
+    )
 
 
 def prove_hidden(plan: Plan, group: Group, step: str) -> None:
     """Raise LegalityError, naming the pass, if a turn that is left out would change anything."""
-    if group.seen is None:
+    if group.seen is None and group.first is None:
         return
     number = plan.groups.index(group)
     home = {s: c for c in plan.clusters for s in c.statements}
@@ -53,12 +61,39 @@ def prove_hidden(plan: Plan, group: Group, step: str) -> None:
     turns, seen = (None, None) if found is None else found
     if turns is None or seen is None:
         raise LegalityError(f"pass '{step}' leaves out turns of group {number}, which no condition hides")
-    count = isl.Map.from_pw_aff(group.seen).intersect_domain(turns.domain())
-    run = count.apply_range(isl.Map("{ [n] -> [t] : t < n }")).intersect(turns)
-    first = isl.Map.from_domain_and_range(turns.domain(), isl.Set("{ [0] }")).intersect(turns)
-    if not seen.union(first).is_subset(run):
-        missing = seen.union(first).subtract(run).wrap().sample_point()
+    run = turns
+    for bound, beside in ((group.seen, "t < n"), (group.first, "n <= t")):
+        if bound is not None:
+            run = run.intersect(isl.Map.from_pw_aff(bound).apply_range(isl.Map(f"{{ [n] -> [t] : {beside} }}")))
+    if not seen.is_subset(run):
+        missing = seen.subtract(run).wrap().sample_point()
         raise LegalityError(f"pass '{step}' leaves out a turn of group {number} that counts: {missing}")
+    if not turns.domain().is_subset(run.domain()):
+        missing = turns.domain().subtract(run.domain()).sample_point()
+        raise LegalityError(f"pass '{step}' leaves out all turns of group {number} in tile {missing}")
+    if group.first is not None:
+        assert done is not None
+        if not isl.Map.from_pw_aff(group.first).intersect_domain(turns.domain()).is_subset(turns):
+            raise LegalityError(f"pass '{step}' begins tiles of group {number} with turns that they do not have")
+        _prove_beginnings(plan.scop, done, number, step)
+
+
+def _prove_beginnings(scop: Scop, done: Rescaled, number: int, step: str) -> None:
+    """What a first turn takes instead of what the one before left is what hidden turns would leave."""
+    carried = dict(done.carried)
+    for statement in (scop.by_name[name] for name in done.inside):
+        earlier = [e for e in walk(statement.value) if isinstance(e, Read) and e.tensor in carried]
+        earlier = [e for e in earlier if not isinstance(e.subscripts[carried[e.tensor]], Index)]
+        begun = begins(statement)
+        if not earlier or (begun is not None and _leaves_nothing(begun, earlier)):
+            continue
+        raise LegalityError(f"pass '{step}' lets {statement.name} of group {number} begin with what no turn has left")
+
+
+def _leaves_nothing(begun: Select, earlier: Sequence[Expr]) -> bool:
+    """Whether a statement that begins anew takes nothing from earlier turns then."""
+    only = all(e not in earlier for e in walk(begun.otherwise))
+    return only and (_is_zero(begun.otherwise) or is_low(begun.otherwise))
 
 
 def _turns(

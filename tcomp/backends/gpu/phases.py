@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from tcomp.backends.gpu.dataranges import range_loop
 from tcomp.backends.gpu.fetches.boxes import fetch
@@ -20,10 +19,10 @@ from tcomp.backends.gpu.points import from_zero, guarded, indexes_registers
 from tcomp.backends.gpu.reductions import share_reduction
 from tcomp.backends.gpu.statements import execute
 from tcomp.backends.gpu.stores import Together, store_together, stored_together
+from tcomp.backends.gpu.turns import turns_of_tile
 from tcomp.backends.gpu.writer import Body, KernelWriter
 from tcomp.grammar.tree.function import Read, depends_on_data
 from tcomp.grammar.tree.function import walk as walk_expression
-from tcomp.loops.codegen import quasi_affine_expression
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import (
     Block,
@@ -59,7 +58,7 @@ class PhaseWriter:
                 for child in node.children:
                     self.uniform(child, depth, ranges)
             case For():
-                node = self._while_seen(node)
+                node, ranges = turns_of_tile(self.writer, node, depth, ranges)
                 pipelined = self._prefetched(node, depth, ranges)
                 node = self._unrolled_rounds(node, depth, ranges)
                 self.writer.loop(node, depth, ranges, self.uniform, _band_comment(node, self.writer.plan.phases))
@@ -75,17 +74,6 @@ class PhaseWriter:
                 self._declaring(node, depth, ranges, self.uniform)
             case Execute():
                 raise AssertionError(f"{node.statement} is outside every phase")
-
-    def _while_seen(self, node: For) -> For:
-        """A loop over turns, which ends where a condition hides all that are left."""
-        body = node.body
-        if not isinstance(body, Scope) or not body.name.startswith("turn"):
-            return node
-        seen = self.writer.plan.groups[int(body.name.removeprefix("turn"))].seen
-        if seen is None:
-            return node
-        end = quasi_affine_expression(seen, body.around)
-        return replace(node, upper=Operation("min", (node.upper, end)))
 
     def _unrolled_rounds(self, node: For, depth: int, ranges: Ranges) -> For:
         """A loop over rounds, to be unrolled where it runs over elements that threads keep in registers."""

@@ -18,8 +18,8 @@ def speller(writer: KernelWriter, node: Execute, ranges: Ranges) -> DeviceSpelle
     """What spells an instance where the writer stands."""
     statement = writer.statements[node.statement]
     own = statement.indices[statement.tile_rank :]
-    arguments = dict(zip(statement.indices, node.arguments, strict=True))
-    names = {i: _index_text(writer, i, arguments[i], ranges) for i in own}
+    arguments = dict(zip(statement.indices, node.arguments, strict=True)) | writer.firsts
+    names = {i: _index_text(writer, i, arguments[i], ranges) for i in (*own, *writer.firsts)}
     program = writer.program
     return DeviceSpeller(
         writer.plan.scop, {}, UsedIndices(names), program.needs, program.checked, program.function.source,
@@ -43,7 +43,7 @@ def named_indices(writer: KernelWriter, own: DeviceSpeller) -> dict[str, LoopExp
     fresh: dict[str, LoopExpr] = {}
     for index in indices.asked:
         name, argument = dict.__getitem__(indices, index), own.ranges.simplify(own.arguments[index])
-        if name == writer.program.indices[index] and argument != Variable(name):
+        if name == writer.program.indices.get(index) and argument != Variable(name):
             fresh[name] = argument
     return fresh
 

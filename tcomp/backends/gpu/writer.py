@@ -21,6 +21,7 @@ from tcomp.loops.narrowing import Narrowing, narrow
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.deals import Phase
 from tcomp.mapping.plan.values import Plan
+from tcomp.model.scop import ScopStatement
 
 Body = Callable[[LoopNode, int, Ranges], None]
 """Writes a node at a depth of indentation, under known ranges of iterators."""
@@ -54,7 +55,8 @@ class KernelWriter:
     ``redirected`` are statements whose results go elsewhere first, with the C text for that place, ``gathered`` those
     whose neighbours do, with the text up to the number of one of them; ``loaded`` is
     the C text for what statements read that was loaded before.  Powers of two in statements that are ``rounded`` may be
-    less precise, and those that are ``chosen`` between two values have no branch.  ``wide`` says
+    less precise, and those that are ``chosen`` between two values have no branch.  ``firsts`` are numbers of turns that
+    statements name, which the kernel has declared.  ``wide`` says
     whether threads need more registers than usual, ``everywhere`` whether they hand values to each other in global
     memory, too.
     """
@@ -62,7 +64,7 @@ class KernelWriter:
     def __init__(self, program: Program, number: int, shape: tuple[int, ...], wide: bool) -> None:
         self.program = program
         self.plan = program.plan
-        self.statements = program.plan.scop.by_name
+        self.statements: Mapping[str, ScopStatement] = program.plan.scop.by_name
         self.dialect = program.dialect
         self.shape = shape
         self.everywhere = _hands_on_in_global_memory(program.plan, number)
@@ -86,6 +88,7 @@ class KernelWriter:
         self.starts: dict[str, tuple[LoopNode, Phase]] = {}
         self.exchanged: dict[str, str] = {}
         self.ranges: Mapping[str, Narrowing] = {}
+        self.firsts: dict[str, LoopExpr] = {}
         self.rounded: frozenset[str] = frozenset()
         self.chosen: frozenset[str] = frozenset()
 
