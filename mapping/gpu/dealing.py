@@ -15,6 +15,7 @@ from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.gpu.atoms import deal_to_atoms, tile_of_atom
 from tcomp.mapping.gpu.model import contraction_threads, fetched_steps
+from tcomp.mapping.gpu.rows.lanes import lanes_of_range
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP, Gpu
 from tcomp.mapping.options.choices import MOST_THREADS
@@ -102,16 +103,12 @@ def form_of(scop: Scop, cluster: Cluster, options: MappingOptions) -> str:
     positions = reduction_positions(cluster, main)
     if main.kind != "update" or not positions:
         return "pointwise"
-    if ranges_of(main.value):
-        return "serial"  # threads would share steps that are mostly outside of the range
     sizes = main.extents
-    if (
-        not options.match_reductions
-        or not main.plain
-        or math.prod(sizes[p] for p in positions) < DEALING.long_reduction
-    ):
+    if not options.match_reductions or not main.plain or not _starts_in(scop, cluster):
         return "serial"
-    if not _starts_in(scop, cluster):
+    if ranges_of(main.value):
+        return "shared" if lanes_of_range(scop, main) is not None else "serial"
+    if math.prod(sizes[p] for p in positions) < DEALING.long_reduction:
         return "serial"
     elements = math.prod(sizes[p] for p in cluster.coordinates[main.name])
     if sides_of(scop, cluster) is not None and elements > WARP * WARP:
@@ -261,9 +258,12 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
     sizes = main.extents
     vector = vector_position(scop, main)
     positions = sorted(reduction_positions(cluster, main), key=lambda p: (p != vector, -p))
+    lanes = lanes_of_range(scop, main) if ranges_of(main.value) else None
     usual = usual_threads(math.prod(sizes[p] for p in positions))
     budget = usual if options.threads is None else math.prod(options.threads)
     each = max(WARP, power_of_two_below(usual // max(1, math.prod(box))))
+    if lanes is not None:
+        positions, each = [lanes.position], lanes.threads
     first = each if options.threads is None else options.threads[0]
     shares: list[tuple[int, int]] = []
     for p in positions[:2]:

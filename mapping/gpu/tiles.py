@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.gpu.atoms import AtomTile, tile_of_atom
 from tcomp.mapping.gpu.dealing import Sides, deal, form_of, sides_of, steps_at_a_time, windowed
 from tcomp.mapping.gpu.matrices.boxes import boxes_of_sides
 from tcomp.mapping.gpu.model import TileShape, contraction_seconds, order_of_blocks
+from tcomp.mapping.gpu.rows.lanes import lanes_of_range
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING, DEVICE
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, Gpu, is_wide
 from tcomp.mapping.options.options import MappingOptions
@@ -125,6 +127,10 @@ class GpuTiles:
         main = main_statement(scop, cluster)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
         sizes = _one_each(whole, members)
+        lanes = lanes_of_range(scop, main) if ranges_of(main.value) else None
+        if lanes is not None:
+            _fill(sizes, whole, sorted(members, reverse=True), CONTRACTIONS.block_threads // lanes.threads)
+            return sizes
         alone = steps >= CONTRACTIONS.block_threads and _blocks(whole, sizes, members) <= self.gpu.multiprocessors
         _fill(
             sizes,

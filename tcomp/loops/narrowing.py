@@ -13,7 +13,20 @@ from dataclasses import dataclass, field, replace
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import Expr, Index, Read, Select, Within, walk
 from tcomp.loops.indexing import Ranges
-from tcomp.loops.ir import Block, Execute, For, If, LoopExpr, LoopNode, Operation, Variable, variables
+from tcomp.loops.ir import (
+    Block,
+    Execute,
+    For,
+    If,
+    Let,
+    LoopExpr,
+    LoopNode,
+    Number,
+    Operation,
+    Scope,
+    Variable,
+    variables,
+)
 from tcomp.loops.ir import walk as nodes_below
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import Scop, ScopStatement
@@ -26,12 +39,14 @@ _FIRST = "tc_from"
 class Narrowing:
     """A loop that ran from ``lower`` to ``upper``, and runs where an index is ``within`` a range that data give.
 
-    The index is the iterator plus ``offset``, which is None where that is nothing.  ``call`` has the other indices.
+    The index is ``step`` times the iterator plus ``offset``, which is None where that is nothing.  ``call`` has the
+    other indices.
     """
 
     call: Execute
     within: Within
     offset: LoopExpr | None
+    step: int
     lower: LoopExpr
     upper: LoopExpr
 
@@ -71,7 +86,8 @@ def narrow(plan: Plan, loops: LoopNode, *, over_elements: bool = True) -> Narrow
         for cluster in plan.clusters
         for name in cluster.statements
     }
-    found = _Narrowing(plan.scop, {} if over_elements else coordinates)
+    lanes = {phase.mark: phase.lanes for phase in plan.phases.values()}
+    found = _Narrowing(plan.scop, {} if over_elements else coordinates, lanes)
     loops = found.node(loops, {})
     statements = tuple(
         s if s.name in found.left else replace(s, value=inside_ranges(s.value)) for s in plan.scop.statements
@@ -87,29 +103,38 @@ class _Narrowing:
     kept: Mapping[str, frozenset[str]]
     """Indices of statements whose loops stay as they are."""
 
+    lanes: Mapping[str, str]
+    """The marks below loops that stand for threads, by those above them."""
+
     ranges: dict[str, Narrowing] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
 
-    def node(self, node: LoopNode, narrowed: Mapping[str, int]) -> LoopNode:
-        """A node, around which loops are ``narrowed`` to so many ranges of each statement."""
+    def node(self, node: LoopNode, narrowed: Mapping[str, int], lanes: str = "") -> LoopNode:
+        """A node, around which loops are ``narrowed`` to so many ranges of each statement.
+
+        Down to the mark ``lanes`` loops stand for threads, which there are whatever data say.
+        """
         match node:
+            case Scope():
+                inside = "" if node.name == lanes else lanes
+                return replace(node, body=self.node(node.body, narrowed, self.lanes.get(node.name, inside)))
             case For():
-                ways = self._ways(node)
+                ways = {} if lanes else self._ways(node)
                 below = {**narrowed, **{name: narrowed.get(name, 0) + 1 for name in ways}}
-                loop = replace(node, body=self.node(node.body, below))
+                loop = replace(node, body=self.node(node.body, below, lanes))
                 return self._cut(loop, next(iter(ways.values()))) if ways else loop
             case Block():
-                return Block(tuple(self.node(child, narrowed) for child in node.children))
+                return Block(tuple(self.node(child, narrowed, lanes) for child in node.children))
             case If():
-                otherwise = None if node.otherwise is None else self.node(node.otherwise, narrowed)
-                return If(node.condition, self.node(node.then, narrowed), otherwise)
+                otherwise = None if node.otherwise is None else self.node(node.otherwise, narrowed, lanes)
+                return If(node.condition, self.node(node.then, narrowed, lanes), otherwise)
             case Execute():
                 statement = self.scop.by_name[node.statement]
                 if not _narrowed_by(statement) or narrowed.get(node.statement, 0) < len(_narrowed_by(statement)):
                     self.left.add(node.statement)
                 return node
-            case _:
-                return replace(node, body=self.node(node.body, narrowed))
+            case Let():
+                return replace(node, body=self.node(node.body, narrowed, lanes))
 
     def _cut(self, loop: For, way: Narrowing) -> For:
         first = f"{_FIRST}{len(self.ranges)}"
@@ -142,14 +167,15 @@ class _Narrowing:
         if index.name in self.kept.get(call.statement, ()):
             return None
         place, own = Ranges({}).sum_of(arguments[index.name]), Variable(loop.iterator)
+        step = place.terms.get(own, 0)
         rest = replace(place, terms={atom: times for atom, times in place.terms.items() if atom != own})
         used = {n: arguments[n] for n in _indices(within.lower) | _indices(within.upper) if n in arguments}
         moving = [*rest.terms, *used.values()]
-        if place.terms.get(own) != 1 or any(variables(expr) & inside for expr in moving):
+        if step < 1 or any(variables(expr) & inside for expr in moving):
             return None
         offset = rest.expression() if rest.terms or rest.constant else None
-        key = (within.lower, within.upper, offset, tuple(sorted((n, str(a)) for n, a in used.items())))
-        return Narrowing(call, within, offset, loop.lower, loop.upper), key
+        key = (within.lower, within.upper, offset, step, tuple(sorted((n, str(a)) for n, a in used.items())))
+        return Narrowing(call, within, offset, step, loop.lower, loop.upper), key
 
 
 def _narrowed_by(statement: ScopStatement) -> tuple[Within, ...]:
@@ -171,6 +197,9 @@ def narrowed_bounds(way: Narrowing, lower: str, upper: str) -> tuple[LoopExpr, L
     ends: list[LoopExpr] = [Variable(lower), Variable(upper)]
     if way.offset is not None:
         ends = [Operation("-", (end, way.offset)) for end in ends]
+    if way.step != 1:
+        # The first step at or behind an end.
+        ends = [Operation("floordiv", (Operation("+", (e, Number(way.step - 1))), Number(way.step))) for e in ends]
     return Operation("max", (way.lower, ends[0])), Operation("min", (way.upper, ends[1]))
 
 

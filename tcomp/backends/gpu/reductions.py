@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 from tcomp.backends.dialect import C_VALUE_TYPES, bare, combine, constant_text, load, store
+from tcomp.backends.gpu.dataranges import range_loop
 from tcomp.backends.gpu.lanes import deal_out, described
 from tcomp.backends.gpu.loads import gather, gathering
 from tcomp.backends.gpu.memory import share
@@ -16,7 +17,7 @@ from tcomp.backends.gpu.points import from_zero, guarded, indexes_registers
 from tcomp.backends.gpu.statements import assign, assignment, speller
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.indexing import Ranges
-from tcomp.loops.ir import Block, Execute, For, If, Let, LoopNode, Scope, walk
+from tcomp.loops.ir import Block, Execute, For, If, Let, LoopNode, Scope, Variable, walk
 from tcomp.mapping.machines.fitted.gpu import UNROLLING
 from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.plan.deals import Phase
@@ -181,6 +182,13 @@ def _accumulate(writer: KernelWriter, node: LoopNode, part: str, depth: int, ran
 
 def _step_loop(writer: KernelWriter, node: For, part: str, depth: int, ranges: Ranges) -> None:
     """A loop over the steps of one thread; a short one is unrolled, so that its loads go out together."""
+
+    def below(node: LoopNode, depth: int, ranges: Ranges) -> None:
+        _accumulate(writer, node, part, depth, ranges)
+
+    if isinstance(node.lower, Variable) and node.lower.name in writer.ranges:
+        range_loop(writer, node, writer.ranges[node.lower.name], depth, ranges, below)
+        return
     node = from_zero(writer, node, ranges)
     low, high = ranges.bounds(node.lower), ranges.bounds(node.upper)
     gather(writer, node, depth, ranges)
@@ -193,4 +201,4 @@ def _step_loop(writer: KernelWriter, node: For, part: str, depth: int, ranges: R
         writer.statements[n.statement].reduction in ("min", "max") for n in walk(node.body) if isinstance(n, Execute)
     ):
         writer.put(depth, f"#pragma unroll {UNROLLING.extrema_together}")
-    writer.loop(node, depth, ranges, lambda n, d, r: _accumulate(writer, n, part, d, r))
+    writer.loop(node, depth, ranges, below)
