@@ -208,3 +208,11 @@ def best_matrix_tile(rows: int, columns: int) -> RegisterTile:
     found = matrix_tile(height, width)
     assert found is not None
     return found
+
+
+def given_tile(rows: int, columns: int, in_matrices: bool) -> tuple[int, int]:
+    """Rows and columns of the register tile that a user asks for: of registers for matrices as many as there are."""
+    if not in_matrices or matrix_tile(rows, columns) is not None:
+        return rows, columns
+    fitting = best_matrix_tile(rows, columns)
+    return fitting.rows, fitting.columns

@@ -10,7 +10,6 @@ import math
 
 from tcomp.mapping.contraction.columns import Columns, depends_on
 from tcomp.mapping.contraction.dotproducts import DotProduct
-from tcomp.mapping.contraction.registertile import RegisterTile
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cpupanels import DOT_TILES
 from tcomp.mapping.machines.fitted.cputiles import SHARING
@@ -27,15 +26,18 @@ def tiles_of_dot_product(
     columns: Columns,
     dot: DotProduct,
     row: int | None,
-    register: RegisterTile | None,
+    register: tuple[int, int],
 ) -> tuple[int, ...]:
-    """Tile sizes for the coordinates ``members``; ``row`` is the one that is the other side of register tiles."""
+    """Tile sizes for the coordinates ``members``; ``row`` is the other side of register tiles.
+
+    These have ``register`` rows and columns.
+    """
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
     whole = {d: max(1, main.extents[positions[d]]) for d in range(cluster.rank)}
     steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
     column = positions.index(columns.position)
-    units = {} if register is None else {column: register.columns, row: register.rows}
+    units = {column: register[1], row: register[0]}
     free = [d for d in members if not depends_on(scop, dot.panel.read, main.indices[positions[d]])]
     sizes = dict.fromkeys(members, 1)
     sizes[column] = even_share(whole[column], DOT_TILES.most_columns, units.get(column, 1))

@@ -26,7 +26,7 @@ from tcomp.mapping.contraction.blocking import (
 from tcomp.mapping.contraction.columns import columns_of, depends_on, operands_of
 from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.lanesums import SumSides, sum_sides, sum_tile
-from tcomp.mapping.contraction.registertile import Loads, best_matrix_tile, best_register_tile, matrix_tile
+from tcomp.mapping.contraction.registertile import Loads, best_matrix_tile, best_register_tile, given_tile
 from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.fusion.groups import group_tree
 from tcomp.mapping.machines.cpu import Machine
@@ -156,11 +156,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     assert vector is not None
     row = row_coordinate(scop, cluster, vector, shape)
     if options.register_tile is not None:
-        height, width = options.register_tile
         dot = dot_product(scop, cluster, columns, machine)
-        if dot is not None and dot.depth and matrix_tile(height, width) is None:
-            fitting = best_matrix_tile(height, width)
-            height, width = fitting.rows, fitting.columns
+        height, width = given_tile(*options.register_tile, dot is not None and dot.depth > 0)
     else:
         rows_there = 1 if row is None else shape[row]
         height, width = _register_tile(scop, cluster, (row, coordinate), (rows_there, shape[coordinate]), machine)

@@ -10,14 +10,11 @@ from fractions import Fraction
 from tcomp.grammar.tree.dataranges import are_rows, ranges_of
 from tcomp.grammar.tree.forms import to_form
 from tcomp.grammar.tree.function import Binary, Expr, Index, Read, walk
-from tcomp.mapping.contraction.blocking import is_read_afar, is_streamed, panel_loads
 from tcomp.mapping.contraction.columns import Columns, column_position, columns_of, depends_on, operands_of
-from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.lanesums import SumSides, sum_sides, sum_tile
-from tcomp.mapping.contraction.registertile import best_matrix_tile, best_register_tile
 from tcomp.mapping.contraction.turning import turned_reads
-from tcomp.mapping.cpu.dottiles import tiles_of_dot_product
-from tcomp.mapping.machines.cpu import PAGE, Machine
+from tcomp.mapping.cpu.contractiontiles import longest_tile, tiles_of_contraction
+from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cpucontractions import TURNING
 from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, ROWS, SHARING, VECTORS
@@ -65,12 +62,12 @@ def tile_sizes(
     source = None if recognise_contraction(main) is not None else _largest_source(machine, scop, cluster)
     if source is not None:
         own = tuple(source.order[m] for m in members)
-        sizes = _tiles_of_contraction(machine, scop, source.cluster, own, source.columns)
+        sizes = tiles_of_contraction(machine, scop, source.cluster, own, source.columns, options.register_tile)
         around = (math.ceil(size / source.steps[m]) for m, size in zip(members, sizes, strict=True))
         return tuple(min(e, max(source.least[m], s)) for m, e, s in zip(members, full, around, strict=True))
     columns = columns_of(scop, cluster, machine.vector_bytes)
     if columns is not None and positions.index(columns.position) in members:
-        return _tiles_of_contraction(machine, scop, cluster, members, columns)
+        return tiles_of_contraction(machine, scop, cluster, members, columns, options.register_tile)
     sums = None if columns is not None else sum_sides(scop, cluster, operands_of(main) or ())
     if sums is not None and {sums.column, *([] if sums.row is None else [sums.row])} <= {*members}:
         return _tiles_of_sums(machine, scop, cluster, members, sums)
@@ -94,7 +91,7 @@ def tile_sizes(
     first = None
     if vector is not None and vector in positions:
         width = main.extents[vector]
-        long = min(ROWS.row_tile, max(VECTORS.long_row, _share(machine, math.prod(full))), width)
+        long = min(ROWS.row_tile, max(VECTORS.long_row, longest_tile(machine, math.prod(full))), width)
         if runs_in_long_rows(machine, scop, cluster, vector, long):
             width = max(VECTORS.long_row, even_share(width, long, row_tile(machine, scop, main)))
             return tuple(width if is_vector else 1 for is_vector in vectors)
@@ -210,90 +207,6 @@ def _step(subscript: Expr, index: str, scop: Scop) -> Fraction | None:
             return Fraction(1, divisor.constant) if subscript.op == "/" else Fraction(0)
     step = coefficient(subscript, index, scop.sizes)
     return None if step is None else Fraction(step)
-
-
-def _tiles_of_contraction(
-    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], columns: Columns
-) -> tuple[int, ...]:
-    """Tiles that reuse a panel over many rows, in whole register tiles, and enough of them for all threads.
-
-    The columns and the rows get up to ``CONTRACTION_TILES.side``, or fewer columns and more rows; so do other
-    coordinates that do not change the panel, together with the rows.  What changes it is not tiled, unless nothing is
-    packed and the rows are few.
-    """
-    main = main_statement(scop, cluster)
-    positions = cluster.coordinates[main.name]
-    whole = tuple(max(1, e) for e in main.extents)
-    column = positions.index(columns.position)
-    row = row_coordinate(scop, cluster, columns.position, tuple(whole[p] for p in positions))
-    height, width = 1, whole[columns.position]
-    rows_there = 1 if row is None else whole[positions[row]]
-    loads = panel_loads(scop, cluster, columns, columns.panel is not None, machine, row)
-    found = best_register_tile(rows_there, width, loads, machine)
-    dot = dot_product(scop, cluster, columns, machine)
-    if dot is not None:
-        found = best_matrix_tile(rows_there, width) if dot.depth else found
-        return tiles_of_dot_product(machine, scop, cluster, members, columns, dot, row, found)
-    if found is not None:
-        height, width = found.rows, found.columns
-    free = [
-        d
-        for d in members
-        if columns.panel is not None and not depends_on(scop, columns.panel, main.indices[positions[d]])
-    ]
-    units = {column: width, row: height}
-    sizes = dict.fromkeys(members, 1)
-    if rows_there == 1 and is_streamed(scop, cluster, columns, machine):
-        page = PAGE // scop.storages[main.target].dtype.itemsize
-        length = whole[columns.position]
-        sizes[column] = even_share(length, min(page, _share(machine, length)), width)
-        return tuple(sizes[m] for m in members)
-    afar = is_read_afar(scop, cluster, columns, machine)
-    steps = math.prod(whole[p] for p in reduction_positions(cluster, main))
-    column_bytes = steps * scop.storages[main.target].dtype.itemsize
-    near = int(CONTRACTION_TILES.near_panel * machine.nearest_cache) // column_bytes
-    narrow = max(
-        CONTRACTION_TILES.together,
-        min(CONTRACTION_TILES.narrow_side, machine.middle_cache // CONTRACTION_TILES.bytes_of_a_column),
-        near,
-    )
-    tall, side = (
-        (CONTRACTION_TILES.tall_side, narrow)
-        if afar and not columns.packed
-        else (CONTRACTION_TILES.side, CONTRACTION_TILES.side)
-    )
-    if columns.results is not None:
-        along = positions.index(columns.results)
-        tall = side = CONTRACTION_TILES.turned_side if machine.middle_is_large else CONTRACTION_TILES.turned_side // 2
-        if along in members:
-            sizes[along] = units[along] = min(whole[columns.results], CONTRACTION_TILES.together)
-    sizes[column] = even_share(whole[columns.position], side, width)
-    left = tall
-    for d in sorted(free, key=lambda d: (d != row, -d)):
-        sizes[d] = even_share(whole[positions[d]], left, units.get(d, 1))
-        left = max(1, left // sizes[d])
-    if row in members and row not in free:
-        sizes[row] = even_share(whole[positions[row]], CONTRACTION_TILES.side, height)
-    extent = {d: whole[positions[d]] for d in members}
-    packed = columns.packed or afar
-    while math.prod(-(-extent[d] // sizes[d]) for d in members) < SHARING.tiles:
-        if math.prod(sizes.values()) * steps < 2 * CONTRACTION_TILES.least_products:
-            break
-        few = packed and math.prod(sizes[d] for d in free) <= CONTRACTION_TILES.panel_rows
-        across = [d for d in members if d not in free and sizes[d] > units.get(d, 1)] if few else []
-        if few and not across and math.prod(-(-extent[d] // sizes[d]) for d in members) >= 2 * machine.threads:
-            break
-        cut = max(across or members, key=lambda d: (sizes[d] / units.get(d, 1), d))
-        smaller = even_share(sizes[cut], (sizes[cut] + 1) // 2, units.get(cut, 1))
-        if smaller == sizes[cut]:
-            break
-        sizes[cut] = smaller
-    return tuple(sizes[m] for m in members)
-
-
-def _share(machine: Machine, extent: int) -> int:
-    """How long a tile is at most of which every thread has ``TILES_OF_A_THREAD``, if there are several threads."""
-    return extent if machine.threads == 1 else extent // (ROWS.tiles_of_a_thread * machine.threads)
 
 
 def _tiles_of_sums(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
+import tcomp as tc
+from tcomp.driver import lower
+from tcomp.grammar import define
 from tcomp.mapping.contraction.registertile import Loads, best_register_tile, single_column, vectorised
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cpucontractions import REGISTER_TILES
+from tcomp.model.terms.sizes import Sizes
+from tests.targets import CPU
 
 AVX512 = Machine(vector_bytes=64, registers=32, datapath_bytes=64, threads=2)
 HALVED = Machine(vector_bytes=64, registers=32, datapath_bytes=32, threads=2)
@@ -136,3 +142,14 @@ def test_rows_share_vectors_of_weights_but_not_pointers(machine: Machine) -> Non
     assert 1 < tile.rows <= REGISTER_TILES.most_pointers and tile.vectors >= 3
     free = best_register_tile(56, 512, replace(PIXELS, pointers=0), machine)
     assert free is not None and free.rows >= tile.rows
+
+
+@pytest.mark.parametrize("given", [(4, 24), (3, 32), (7, 40), (1 << 20, 1 << 20)])
+def test_tiles_hold_whole_ones_of_a_register_tile_that_a_user_gives(given: tuple[int, int]) -> None:
+    """One that began or ended in the midst of a tile would run in plain loops."""
+    function = define("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")["f"]
+    sizes = Sizes({"M": 840, "K": 64, "N": 960})
+    (group,) = lower(function, sizes, tc.MappingOptions(register_tile=given), CPU).plan.groups
+    assert max(group.sizes) < 840 and math.prod(-(-e // s) for e, s in zip((840, 960), group.sizes, strict=True)) >= 8
+    whole = all(size % side == 0 for size, side in zip(group.sizes, given, strict=True))
+    assert whole or max(group.sizes) < max(given)
