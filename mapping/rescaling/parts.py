@@ -236,8 +236,10 @@ class _Rescaling(Builder):
             needed = read_of(old, before.target).apply_range(before.write.reverse())
             _require(bool(used.apply_range(instances.whole).is_equal(needed)), old)
             scaled = at.apply_range(read_of(combined, scale.target)).apply_range(scale.write.reverse())
+            scaled = scaled.apply_range(read_of(scale, top.target))
+            # Where a condition makes a weight 0 it is relative to nothing.
             relative = used.apply_range(read_of(own, top.target))
-            _require(bool(scaled.apply_range(read_of(scale, top.target)).is_equal(relative)), old)
+            _require(bool(scaled.is_single_valued()) and bool(relative.is_subset(scaled)), old)
 
 
 def _require(sound: bool, statement: ScopStatement) -> None:

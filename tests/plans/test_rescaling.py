@@ -147,6 +147,20 @@ def test_masks_may_hide_whole_parts_and_whole_rows() -> None:
     np.testing.assert_allclose(result, expected, rtol=5e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("condition", ["j <= i + 60", "j <= i + 65 && j + 40 > i + 65"], ids=["causal", "window"])
+def test_weights_may_be_zero_under_a_condition(condition: str) -> None:
+    """Then it is relative to no maximum; the sums of the others are."""
+    text = ATTENTION.replace("max=! s(b,i,j)", f"max=! {condition} ? s(b,i,j) : -3.4e38").replace(
+        "exp((s(b,i,j) - m(b,i)) * rsqrt(float(D)))", f"{condition} ? exp((s(b,i,j) - m(b,i)) * rsqrt(float(D))) : 0.0"
+    )
+    assert compiled(text).plan.rescaled
+    q, k, v = arrays()
+    i, j = np.arange(65)[:, None], np.arange(130)
+    seen = (j <= i + 60) if "60" in condition else (j <= i + 65) & (j + 40 > i + 65)
+    expected = attention(np.where(seen, scores(q, k), -np.inf), v, 8**-0.5)
+    np.testing.assert_allclose(tc.define(text).f(q, k, v), expected, rtol=2e-5, atol=2e-6)
+
+
 def test_infinities_and_nan_are_those_of_whole_rows() -> None:
     q, k, v = arrays()
     mask = np.zeros((65, 130), np.float32)
