@@ -22,6 +22,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("length", [199, 200, 250, 2000])
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_of_any_length(name: str, length: int) -> None:
