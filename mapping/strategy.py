@@ -37,7 +37,8 @@ from tcomp.mapping.gpu.promotion import promote_to_shared
 from tcomp.mapping.gpu.rows.keeping import keep_rows
 from tcomp.mapping.gpu.rows.results import keep_results
 from tcomp.mapping.gpu.tiles import gpu_tiling, order_blocks
-from tcomp.mapping.gpu.turns.groups import run_in_turns, turning_groups
+from tcomp.mapping.gpu.turns.groups import run_in_turns
+from tcomp.mapping.gpu.turns.keys import formed_groups, share_keys
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.mapping.machines.gpu import Gpu
@@ -110,19 +111,21 @@ def planting(passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
 def gpu_passes(gpu: Gpu) -> tuple[Pass, ...]:
     """The passes of the GPU targets; the numbers are those of Tensor Comprehensions' strategy.
 
-    Let long rows of weights pass by, copy weights of convolutions into another order, split reductions between blocks,
-    tile (3), accumulate apart what leaves a kernel, keep rows that are read again, deal loops to threads (4, 6), keep
-    temporaries in registers and shared memory (9), and results in all threads of a row, fetch operands into shared
-    memory (8), multiply matrices by warps, fetch ahead, order blocks, synchronise.
+    Let long rows of weights pass by, or share those of few queries between blocks, copy weights of convolutions into
+    another order, split reductions between blocks, tile (3), accumulate apart what leaves a kernel, keep rows that are
+    read again, deal loops to threads (4, 6), keep temporaries in registers and shared memory (9), and results in all
+    threads of a row, fetch operands into shared memory (8), multiply matrices by warps, fetch ahead, order blocks,
+    synchronise.
     Tiles are mapped to blocks (7) when kernels are cut from the tree.
     """
     return (
         Pass("atomics", functools.partial(meet_in_elements, gpu.atomic_words, gpu.all_threads), plants=True),
         Pass("sweep", functools.partial(sweep_on_gpu, gpu), plants=True),
         Pass("turns", functools.partial(run_in_turns, gpu), plants=True),
+        Pass("keys", functools.partial(share_keys, gpu), plants=True),
         Pass("weights", functools.partial(turn_weights, gpu), plants=True),
         Pass("split", functools.partial(split_reductions, gpu), plants=True),
-        Pass("tile", functools.partial(fuse, gpu_tiling(gpu), formed=turning_groups), plants=True),
+        Pass("tile", functools.partial(fuse, gpu_tiling(gpu), formed=formed_groups), plants=True),
         Pass("apart", accumulate_apart, plants=True),
         Pass("rows", functools.partial(keep_rows, gpu), plants=True),
         Pass("threads", functools.partial(deal_to_threads, gpu), plants=True),

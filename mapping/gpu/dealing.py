@@ -121,7 +121,8 @@ def form_of(scop: Scop, cluster: Cluster, options: MappingOptions) -> str:
 def _starts_in(scop: Scop, cluster: Cluster) -> bool:
     """Whether the cluster also starts its reduction, element by element: results go where that says."""
     others = [scop.by_name[s] for s in cluster.statements if scop.by_name[s].kind != "update"]
-    return any(s.kind == "init" for s in others) and not any(reduction_positions(cluster, s) for s in others)
+    again = any(s.extents[p] > 1 for s in others for p in reduction_positions(cluster, s))
+    return any(s.kind == "init" for s in others) and not again
 
 
 def deal(gpu: Gpu, scop: Scop, cluster: Cluster, box: tuple[int, ...], options: MappingOptions) -> Dealt:

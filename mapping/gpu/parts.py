@@ -9,6 +9,7 @@ from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.gpu.atoms import atom_of
 from tcomp.mapping.gpu.dealing import Sides, sides_of
 from tcomp.mapping.gpu.model import Work, parts_of_contraction
+from tcomp.mapping.gpu.turns.keys import of_shared_keys
 from tcomp.mapping.machines.fitted.gpu import DEALING
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
@@ -25,7 +26,7 @@ def split_reductions(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     known = {s.name for s in plan.scop.statements}
     plan = in_parts_of(plan, functools.partial(steps_of_scan, options))
     # What came with parts is in parts already.
-    whole = turning | ({s.name for s in plan.scop.statements} - known)
+    whole = turning | of_shared_keys(plan) | ({s.name for s in plan.scop.statements} - known)
 
     def parts(scop: Scop, cluster: Cluster) -> int:
         return 1 if whole.issuperset(cluster.statements) else parts_of(gpu, scop, cluster, options)

@@ -37,9 +37,7 @@ LEAST_SUMS = 2
 
 def run_in_turns(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
     """Give weights of products a maximum that runs on from part to part, where one block can have what a part needs."""
-    if not gpu.shuffles or options.counts_loops or options.threads is not None or options.fusion_strategy == "min":
-        return plan
-    if not (options.use_shared_memory and options.use_private_memory and options.match_reductions):
+    if not may_keep_rows(gpu, options):
         return plan
     for name in plan.scop.by_name:
         weights = weights_of(plan.scop, name)
@@ -48,6 +46,13 @@ def run_in_turns(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
             made = running(plan.scop, weights, TURNS.steps)
             return in_turns(plan, [made], [as_rescaled(name, made, TURNS.steps, row or 0)]) or plan
     return _sum_in_turns(plan)
+
+
+def may_keep_rows(gpu: Gpu, options: MappingOptions) -> bool:
+    """Whether a block may have all that a part of some weights needs: threads reduce its rows without barriers."""
+    chosen = options.counts_loops or options.threads is not None or options.fusion_strategy == "min"
+    memories = options.use_shared_memory and options.use_private_memory and options.match_reductions
+    return gpu.shuffles and memories and not chosen
 
 
 def _sum_in_turns(plan: Plan) -> Plan:
@@ -103,18 +108,23 @@ def _suits(scop: Scop, weights: Weights) -> bool:
     """Whether scores are products, rows are enough, and sums of a row are few enough for the registers of threads."""
     if weights.steps[1] < TURNS.least_steps or not can_run(scop, weights):
         return False
-    writers = [s for name in scores_of(scop, weights) for s in scop.users[name] if s.target == name]
-    # On a triangle some blocks have turns without scores, and with them no phase that threads could wait in front of.
-    if not all(s.domain.is_box() for s in (weights.statement, weights.maximum, *weights.sums, *writers)):
-        return False
-    products = [s for s in writers if s.kind == "update"]
-    if not products or any(recognise_contraction(s) is None for s in products):
+    if not scores_are_products(scop, weights):
         return False
     row = _row(scop, weights)
     if row is None or weights.statement.extents[weights.statement.indices.index(weights.rows[row])] < TURNS.least_rows:
         return False
     wide = [_columns(s, weights) for s in weights.sums]
     return all(len(c) <= 1 and math.prod(c) <= TURNS.most_columns for c in wide) and any(wide)
+
+
+def scores_are_products(scop: Scop, weights: Weights) -> bool:
+    """Whether scores are products, as many for each row."""
+    writers = [s for name in scores_of(scop, weights) for s in scop.users[name] if s.target == name]
+    # On a triangle some blocks have turns without scores, and with them no phase that threads could wait in front of.
+    if not all(s.domain.is_box() for s in (weights.statement, weights.maximum, *weights.sums, *writers)):
+        return False
+    products = [s for s in writers if s.kind == "update"]
+    return bool(products) and all(recognise_contraction(s) is not None for s in products)
 
 
 def _columns(statement: ScopStatement, weights: Weights) -> list[int]:

@@ -60,6 +60,20 @@ class Turns:
         machine="none: no device was at hand",
         how="two rows for each of 8 threads",
     )
+    blocks_of_parts: int = fitted(
+        4,
+        "blocks of a multiprocessor",
+        "So many share the keys of few queries.",
+        machine="none: no device was at hand",
+        how="an A100 then has 8 KiB of keys under way on each multiprocessor, as its memory needs",
+    )
+    least_part: int = fitted(
+        128,
+        "steps",
+        "Keys that a block has at least, of few queries.",
+        machine="none: no device was at hand",
+        how="64 KiB of keys and values of 128 halves, beside a few hundred bytes that the part leaves",
+    )
     most_columns: int = fitted(
         256,
         "columns",
