@@ -314,6 +314,17 @@ def is_streamed(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine
     return steps_apart(scop, main, read, steps_in_order(scop, cluster, columns)) >= PAGE
 
 
+def passes_once(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine) -> bool:
+    """Whether the panel comes from far away and no coordinate shares it: each element of it is read once.
+
+    Several rows, as those of images of a batch, would each read a panel of their own, and that many streams more.
+    """
+    main, read = main_statement(scop, cluster), columns.panel
+    if read is None or not is_streamed(scop, cluster, columns, machine):
+        return False
+    return all(depends_on(scop, read, main.indices[p]) for p in cluster.coordinates[main.name] if main.extents[p] > 1)
+
+
 def steps_apart(scop: Scop, statement: ScopStatement, read: Read, steps: list[int]) -> int:
     """Bytes between what neighbouring steps of the innermost loop that moves a read touch; 0 where there is none.
 

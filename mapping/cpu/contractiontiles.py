@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tcomp.mapping.contraction.blocking import is_read_afar, is_streamed, panel_loads
+from tcomp.mapping.contraction.blocking import is_read_afar, panel_loads, passes_once
 from tcomp.mapping.contraction.columns import Columns, depends_on
 from tcomp.mapping.contraction.dotproducts import DotProduct, dot_product
 from tcomp.mapping.contraction.registertile import Loads, RegisterTile, best_matrix_tile, best_register_tile, given_tile
@@ -34,7 +34,8 @@ def tiles_of_contraction(
     positions = cluster.coordinates[main.name]
     whole = tuple(max(1, e) for e in main.extents)
     column = positions.index(columns.position)
-    row = row_coordinate(scop, cluster, columns.position, tuple(whole[p] for p in positions))
+    once = passes_once(scop, cluster, columns, machine)
+    row = None if once else row_coordinate(scop, cluster, columns.position, tuple(whole[p] for p in positions))
     rows_there = 1 if row is None else whole[positions[row]]
     dot = dot_product(scop, cluster, columns, machine)
     if given is not None:
@@ -53,7 +54,7 @@ def tiles_of_contraction(
     ]
     units = {column: width, row: height}
     sizes = dict.fromkeys(members, 1)
-    if rows_there == 1 and is_streamed(scop, cluster, columns, machine):
+    if once:
         page = PAGE // scop.storages[main.target].dtype.itemsize
         length = whole[columns.position]
         sizes[column] = even_share(length, min(page, longest_tile(machine, length)), width)

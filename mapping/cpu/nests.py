@@ -19,6 +19,7 @@ from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.contraction.blocking import (
     panel_loads,
+    passes_once,
     reduction_blocks,
     runs_by_rows,
     steps_in_order,
@@ -154,7 +155,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     if coordinate is None:
         return Nest("dot", vector, None, untiled)
     assert vector is not None
-    row = row_coordinate(scop, cluster, vector, shape)
+    once = columns is not None and passes_once(scop, cluster, columns, machine)
+    row = None if once else row_coordinate(scop, cluster, vector, shape)
     if options.register_tile is not None:
         dot = dot_product(scop, cluster, columns, machine)
         height, width = given_tile(*options.register_tile, dot is not None and dot.depth > 0)

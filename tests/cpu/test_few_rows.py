@@ -41,8 +41,18 @@ def test_few_filters_read_large_planes_as_they_lie(
     assert copies(channels, filters, side, middle) == copied
 
 
+@pytest.mark.parametrize("images", [1, 4])
+def test_images_that_no_filters_share_are_read_one_at_a_time(images: int) -> None:
+    """In rows of a page, as one alone: images side by side in a register tile would be as many streams more."""
+    sizes = Sizes({"N": images, "C": 61, "H": 118, "W": 118, "F": 1})
+    plan = lower(define(ONE_PIXEL)["f"], sizes, tc.MappingOptions(), CPU).plan
+    (group,) = plan.groups
+    assert group.sizes[:-1] == (1,) * (images > 1) and 512 < group.sizes[-1] < 2048
+    assert not plan.copies
+
+
 @pytest.mark.parametrize(
-    ("channels", "filters", "side"), [(59, 23, 66), (27, 26, 51), (20, 8, 84), (8, 48, 37), (3, 1, 70)]
+    ("channels", "filters", "side"), [(59, 23, 66), (27, 26, 51), (20, 8, 84), (8, 48, 37), (3, 1, 70), (61, 1, 118)]
 )
 def test_their_results_are_right(channels: int, filters: int, side: int) -> None:
     rng = np.random.default_rng(channels)
