@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from functools import lru_cache
 
 import islpy as isl
 
 from tcomp.model.scop import ScopStatement
 from tcomp.model.terms.unions import map_from_text, union_map
+from tcomp.storage.memo import Recent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +55,7 @@ def _grow(leaf: isl.ScheduleNode, subtree: Subtree) -> isl.ScheduleNode:
         case Mark():
             return _grow(leaf.insert_mark(isl.Id(subtree.name)).child(0), subtree.child).parent()
         case Band():
-            node = leaf.insert_partial_schedule(isl.MultiUnionPwAff.from_union_map(subtree.rows)).band_set_permutable(1)
+            node = leaf.insert_partial_schedule(_schedule(subtree.rows)).band_set_permutable(1)
             for member in range(subtree.coincident):
                 node = node.band_member_set_coincident(member, 1)
             for member in range(node.band_n_member()):
@@ -71,6 +73,17 @@ def _grow(leaf: isl.ScheduleNode, subtree: Subtree) -> isl.ScheduleNode:
             for position, (_, child) in enumerate(subtree.children):
                 node = _grow(node.child(position).child(0), child).parent().parent()
             return node
+
+
+def _schedule(relation: isl.UnionMap) -> isl.MultiUnionPwAff:
+    """The partial schedule that a relation says; kept for ``rows``, of which passes plant the same ones again."""
+    kept = _schedules.get(id(relation))
+    if kept is None or kept[0] is not relation:
+        kept = _schedules[id(relation)] = relation, isl.MultiUnionPwAff.from_union_map(relation)
+    return kept[1]
+
+
+_schedules: Recent[int, tuple[isl.UnionMap, isl.MultiUnionPwAff]] = Recent(1000)
 
 
 def nodes_of(tree: isl.Schedule) -> list[isl.ScheduleNode]:
@@ -92,9 +105,14 @@ def below(top: isl.ScheduleNode) -> list[isl.ScheduleNode]:
 
 def rows(parts: Iterable[tuple[ScopStatement, Items[int | str]]]) -> isl.UnionMap:
     """A partial schedule.  A row is the position of an index, or isl text over ``i0, i1, ...``."""
-    maps = []
+    texts = []
     for statement, expressions in parts:
         inputs = ", ".join(f"i{d}" for d in range(len(statement.indices)))
         outputs = ", ".join(f"i{e}" if isinstance(e, int) else e for e in expressions)
-        maps.append(map_from_text(f"{{ {statement.name}[{inputs}] -> [{outputs}] }}"))
-    return union_map(maps)
+        texts.append(f"{{ {statement.name}[{inputs}] -> [{outputs}] }}")
+    return _rows(tuple(texts))
+
+
+@lru_cache(maxsize=1000)
+def _rows(texts: tuple[str, ...]) -> isl.UnionMap:
+    return union_map([*map(map_from_text, texts)])

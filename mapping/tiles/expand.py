@@ -16,6 +16,7 @@ from tcomp.mapping.plan.values import Cluster, Footprint, Group
 from tcomp.mapping.tiles.footprint import coordinate_map
 from tcomp.model.accesses import prune_reads
 from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.terms.remembered import remembered
 from tcomp.model.terms.unions import map_from_text
 
 
@@ -141,12 +142,17 @@ def _division_rows(tiles: isl.Map, rank: int, members: int, sizes: tuple[int, ..
     for member in range(members):
         single = tiles.reverse().project_out(isl.dim_type.out, member + 1, members - member - 1)
         single = single.project_out(isl.dim_type.out, 0, member)
-        for coordinate in range(rank):
-            inputs = ", ".join(f"i{d}" for d in range(rank))
-            candidate = map_from_text(f"{{ [{inputs}] -> [floor(i{coordinate}/{sizes[member]})] }}")
-            if single.is_subset(candidate):
-                found.append((coordinate, sizes[member]))
-                break
-        else:
+        coordinate = _divided(single, sizes[member])
+        if coordinate is None:
             return None
+        found.append((coordinate, sizes[member]))
     return found
+
+
+@remembered
+def _divided(single: isl.Map, size: int) -> int | None:
+    """The input whose division by ``size`` is the output."""
+    rank = single.dim(isl.dim_type.in_)
+    inputs = ", ".join(f"i{d}" for d in range(rank))
+    candidates = (map_from_text(f"{{ [{inputs}] -> [floor(i{d}/{size})] }}") for d in range(rank))
+    return next((d for d, candidate in enumerate(candidates) if single.is_subset(candidate)), None)

@@ -14,6 +14,7 @@ import islpy as isl
 from tcomp.mapping.plan.tree import rows
 from tcomp.mapping.plan.values import Cluster, Footprint
 from tcomp.model.scop import Scop
+from tcomp.model.terms.remembered import remembered
 from tcomp.model.terms.unions import extents, map_from_text, maps_of, union_map, union_set
 
 
@@ -148,13 +149,13 @@ def box_hull(relation: isl.Map, rounded: bool = False) -> BoxHull:
     reaches least far wins (the method of isl's fixed box hull, which islpy does not expose).  If corners may be
     ``rounded``, one element that is another one in every so many tiles has such a corner, floor(i/4) say.
     """
-    inputs, outputs = relation.dim(isl.dim_type.in_), relation.dim(isl.dim_type.out)
+    outputs = relation.dim(isl.dim_type.out)
     lower = isl.MultiAff.zero(relation.get_space())
     shape = []
     for d in range(outputs):
         single = relation.project_out(isl.dim_type.out, d + 1, outputs - d - 1).project_out(isl.dim_type.out, 0, d)
         single = single.reset_tuple_id(isl.dim_type.out) if outputs > 1 else single
-        corner, extent = _reach(single, inputs)
+        corner, extent = _reach(single)
         if rounded and extent > 1:
             corner, extent = _rounded(single) or (corner, extent)
         lower = lower.set_at(d, corner)
@@ -171,23 +172,32 @@ def _rounded(single: isl.Map) -> tuple[isl.Aff, int] | None:
     return (pieces[0].get_at(0), 1) if len(pieces) == 1 else None
 
 
-def _reach(single: isl.Map, inputs: int) -> tuple[isl.Aff, int]:
+def _reach(single: isl.Map) -> tuple[isl.Aff, int]:
     """The best affine lower bound of a relation with one output, and the extent counted from it."""
-    tile_space = isl.LocalSpace.from_space(single.get_space().domain())
+    coefficients, constant, extent = _best_bound(single)
+    corner = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(single.get_space().domain()))
+    for (kind, t), coefficient in zip(_variables(single), coefficients, strict=False):
+        if coefficient:
+            corner = corner.set_coefficient_val(kind, t, isl.Val(coefficient))
+    return corner.set_constant_val(isl.Val(constant)), extent
+
+
+@remembered
+def _best_bound(single: isl.Map) -> tuple[tuple[int, ...], int, int]:
+    """The bound of ``_reach``: ``coefficients`` of ``_variables``, a constant, and the extent."""
     if single.is_empty():
-        return isl.Aff.zero_on_domain(tile_space), 0
+        return (), 0, 0
+    inputs = single.dim(isl.dim_type.in_)
     points = single.wrap().flatten()
     point_space = isl.LocalSpace.from_space(points.get_space())
-    best: tuple[isl.Aff, int] | None = None
+    best: tuple[tuple[int, ...], int, int] | None = None
     for coefficients, constant in _lower_bounds(single, points, inputs):
         gap = isl.Aff.var_on_domain(point_space, isl.dim_type.set, inputs).set_constant_val(isl.Val(-constant))
-        corner = isl.Aff.zero_on_domain(tile_space).set_constant_val(isl.Val(constant))
         for (kind, t), coefficient in zip(_variables(single), coefficients, strict=True):
             gap = gap.set_coefficient_val(kind, t, isl.Val(-coefficient))
-            corner = corner.set_coefficient_val(kind, t, isl.Val(coefficient))
         extent = points.max_val(gap).to_python() + 1
-        if best is None or extent < best[1]:
-            best = (corner, extent)
+        if best is None or extent < best[2]:
+            best = (coefficients, constant, extent)
     assert best is not None
     return best
 
@@ -209,4 +219,5 @@ def _lower_bounds(single: isl.Map, points: isl.Set, inputs: int) -> list[tuple[t
         if any(tile):
             constant = constraint.get_constant_val().to_python()
             bounds.append((tuple(-own * c for c in tile), -own * constant))
-    return bounds
+    # In an order of their own: of two that reach as far one must be the best whatever isl's order is.
+    return bounds[:1] + sorted(dict.fromkeys(bounds[1:]))

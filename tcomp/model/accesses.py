@@ -7,6 +7,7 @@ never leaves the tensor.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -46,6 +47,7 @@ class Frame:
         return self.domain.get_space()
 
 
+@functools.lru_cache(maxsize=1000)
 def box_set(name: str, box: Box) -> isl.Set:
     """All elements of a storage."""
     space = isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, len(box.extent)).set_tuple_name(isl.dim_type.set, name)
@@ -70,18 +72,20 @@ def element_map(frame: Frame, storage: str, subscripts: tuple[Expr, ...]) -> isl
 
 
 def _assemble(frame: Frame, storage: str, box: Box, affine: list[isl.PwAff | None]) -> isl.Map:
-    result = isl.Map.from_domain_and_range(
-        frame.domain, isl.Set.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 0))
-    )
+    if not affine:
+        element = isl.Set.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 0))
+        return isl.Map.from_domain_and_range(frame.domain, element).set_tuple_name(isl.dim_type.out, storage)
+    everywhere, result = isl.Set.universe(frame.space), None
     for position, expression in enumerate(affine):
         if expression is None:
             low, extent = box.origin[position], box.extent[position]
             free = isl.Set(f"{{ [x] : {low} <= x < {low + extent} }}")
-            dimension = isl.Map.from_domain_and_range(frame.domain, free)
+            dimension = isl.Map.from_domain_and_range(everywhere, free)
         else:
             dimension = isl.Map.from_pw_aff(expression)
-        result = result.flat_range_product(dimension)
-    return result.set_tuple_name(isl.dim_type.out, storage)
+        result = dimension if result is None else result.flat_range_product(dimension)
+    # The domain comes last: products of relations from all of it would be products of its constraints, too.
+    return result.intersect_domain(frame.domain).set_tuple_name(isl.dim_type.out, storage)
 
 
 def reads_of(frame: Frame, value: Expr) -> list[isl.Map]:

@@ -6,6 +6,10 @@ from functools import lru_cache
 
 import islpy as isl
 
+from tcomp.model.terms.remembered import remembered
+
+_NO_SETS, _NO_MAPS = isl.UnionSet("{ }"), isl.UnionMap("{ }")
+
 
 @lru_cache(maxsize=1000)
 def map_from_text(text: str) -> isl.Map:
@@ -13,6 +17,7 @@ def map_from_text(text: str) -> isl.Map:
     return isl.Map(text)
 
 
+@remembered
 def extents(points: isl.Set) -> tuple[int, ...]:
     """Extent of the bounding box along each dimension."""
     rank = points.dim(isl.dim_type.set)
@@ -49,7 +54,7 @@ def sets_of(union: isl.UnionSet) -> list[isl.Set]:
 
 def union_set(sets: list[isl.Set]) -> isl.UnionSet:
     """The union of sets from different spaces."""
-    result = isl.UnionSet("{ }")
+    result = _NO_SETS
     for s in sets:
         result = result.union(isl.UnionSet.from_set(s))
     return result
@@ -57,7 +62,7 @@ def union_set(sets: list[isl.Set]) -> isl.UnionSet:
 
 def union_map(maps: list[isl.Map]) -> isl.UnionMap:
     """The union of maps between different spaces."""
-    result = isl.UnionMap("{ }")
+    result = _NO_MAPS
     for m in maps:
         result = result.union(isl.UnionMap.from_map(m))
     return result
