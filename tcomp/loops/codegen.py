@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from tcomp.loops.boxes import loops_of_boxes
 from tcomp.loops.fulltiles import separate_full_tiles
 from tcomp.loops.ir import (
     Block,
@@ -57,6 +58,12 @@ _BINARY = {
 
 def generate_loops(plan: Plan) -> LoopNode:
     """The loops of a plan; statement instances carry the values of all their indices."""
+    found = loops_of_boxes(plan.tree, told_marks(plan)) if plan.scop.around is None else None
+    return separate_full_tiles(found or loops_of_isl(plan), sides=overhanging(plan))
+
+
+def loops_of_isl(plan: Plan) -> LoopNode:
+    """The loops of a plan as isl generates them."""
     places = _Places(plan)
     # What is known of the steps around a piece of a program needs no condition.
     context = isl.Set("{ : }") if plan.scop.around is None else plan.scop.around.values
@@ -64,7 +71,15 @@ def generate_loops(plan: Plan) -> LoopNode:
     tree = build.node_from_schedule(plan.tree)
     if places.failure is not None:
         raise places.failure
-    return separate_full_tiles(_Reader(places.found).node(tree), sides=overhanging(plan))
+    return _Reader(places.found).node(tree)
+
+
+def told_marks(plan: Plan) -> set[str]:
+    """The marks at which a tile is declared or dealt to threads: there the values of the band members are asked for."""
+    marks = {b.mark for b in plan.buffers.values() if b.lower is not None}
+    marks |= {c.mark for c in plan.copies} | {p.lanes for p in plan.phases.values()}
+    turns = (n for n, group in enumerate(plan.groups) if group.seen is not None or group.first is not None)
+    return marks | {f"turn{number}" for number in turns}
 
 
 class _Places:
@@ -75,11 +90,7 @@ class _Places:
     """
 
     def __init__(self, plan: Plan) -> None:
-        marks = {b.mark for b in plan.buffers.values() if b.lower is not None}
-        marks |= {c.mark for c in plan.copies} | {p.lanes for p in plan.phases.values()}
-        marks |= {
-            f"turn{n}" for n, group in enumerate(plan.groups) if group.seen is not None or group.first is not None
-        }
+        marks = told_marks(plan)
         chosen = [p for p in places(plan.tree) if p.mark in marks] if marks else []
         self.prefixes = {p.mark: union_map(list(p.prefixes.values())) for p in chosen}
         self.found: list[tuple[LoopExpr, ...]] = []

@@ -75,7 +75,8 @@ def _assemble(frame: Frame, storage: str, box: Box, affine: list[isl.PwAff | Non
     if not affine:
         element = isl.Set.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 0))
         return isl.Map.from_domain_and_range(frame.domain, element).set_tuple_name(isl.dim_type.out, storage)
-    everywhere, result = isl.Set.universe(frame.space), None
+    everywhere = isl.Set.universe(frame.space)
+    dimensions = []
     for position, expression in enumerate(affine):
         if expression is None:
             low, extent = box.origin[position], box.extent[position]
@@ -83,8 +84,9 @@ def _assemble(frame: Frame, storage: str, box: Box, affine: list[isl.PwAff | Non
             dimension = isl.Map.from_domain_and_range(everywhere, free)
         else:
             dimension = isl.Map.from_pw_aff(expression)
-        result = dimension if result is None else result.flat_range_product(dimension)
+        dimensions.append(dimension)
     # The domain comes last: products of relations from all of it would be products of its constraints, too.
+    result = functools.reduce(isl.Map.flat_range_product, dimensions)
     return result.intersect_domain(frame.domain).set_tuple_name(isl.dim_type.out, storage)
 
 

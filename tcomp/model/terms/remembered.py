@@ -1,15 +1,14 @@
-"""What isl was asked is kept: many passes ask the same about the same sets, and kernels of a network about equal ones."""
+"""What isl was asked is kept: passes ask the same about the same sets, and kernels of a network about equal ones."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 import islpy as isl
 
 T = TypeVar("T", isl.Map, isl.Set)
-More = ParamSpec("More")
 Value = TypeVar("Value")
 
 MOST = 2000
@@ -32,7 +31,7 @@ class _Content:
         return isinstance(other, _Content) and bool(self.of.plain_is_equal(other.of))
 
 
-def remembered(function: Callable[Concatenate[T, More], Value]) -> Callable[Concatenate[T, More], Value]:
+def remembered(function: Callable[..., Value]) -> Callable[..., Value]:
     """The function of a set or relation and perhaps numbers, computed once for equal ones.
 
     Its value must be one of the points alone: it is also given for a relation whose constraints have another order, or
@@ -40,12 +39,12 @@ def remembered(function: Callable[Concatenate[T, More], Value]) -> Callable[Conc
     """
 
     @functools.lru_cache(MOST)
-    def made(content: _Content, *more: More.args, **named: More.kwargs) -> Value:
-        return function(content.of, *more, **named)  # type: ignore[arg-type]
+    def made(content: _Content, more: tuple[Hashable, ...]) -> Value:
+        return function(content.of, *more)
 
     @functools.wraps(function)
-    def found(of: T, *more: More.args, **named: More.kwargs) -> Value:
-        return made(_Content(_nameless(of)), *more, **named)
+    def found(of: T, *more: Hashable) -> Value:
+        return made(_Content(_nameless(of)), more)
 
     return found
 
