@@ -17,6 +17,7 @@ import torch
 
 from tcomp.autograd.entry import enter_directly
 from tcomp.autograd.fake import Fake
+from tcomp.autograd.inductor import FakeFor
 from tcomp.autograd.registration import Choices, Registration
 from tcomp.derivatives.gradient import Gradient, sizes_as_given, sizes_of_arrays
 from tcomp.derivatives.saving import CheapToSave, Save
@@ -281,7 +282,7 @@ class BackwardOperator:
         name = self.qualified.partition("::")[2]
         library.define(f"{name}{self._schema()}")
         library.impl(name, self._run, "CompositeExplicitAutograd")
-        torch.library.register_fake(self.qualified, self._fake, lib=library)
+        FakeFor(library, self.qualified, self._fake, self._run)
         enter_directly(library, name, lambda: self.overload, self._run, (self._second, self._setup))
 
     @functools.cached_property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcomp.autograd.backward import Derivable
 from tcomp.autograd.eager import recorded
@@ -15,6 +16,9 @@ from tcomp.autograd.outs import check_out, outs_of
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices
 from tcomp.mapping.options.options import MappingOptions
+
+_OPERATORS = torch.ops
+"""Graphs check that all ways to one object lead there: what is traced has one of its own to this, and to ``Tensor``."""
 
 
 def call(operation: Derivable, arguments: tuple[Any, ...], out: Any, choices: Choices) -> Any:
@@ -74,10 +78,10 @@ def traced(
     Whatever is looked at here torch looks at before each call of what it compiled: for tensors that is little.
     Raises ShapeError for an ``out`` that autograd would have to follow, or that leaves outputs out.
     """
-    namespace, name = _qualified(operation, target, options, unchecked).split("::")
-    packet = getattr(getattr(torch.ops, namespace), name)
+    namespace, name, takes = _named(operation, target, options, unchecked, len(arguments))
+    packet = getattr(getattr(_OPERATORS, namespace), name)
     given: Sequence[Any] = arguments
-    if not _takes(operation, len(arguments)) or not all(isinstance(a, torch.Tensor) for a in arguments):
+    if not takes or not all(isinstance(a, Tensor) for a in arguments):
         given = as_tensors(operation.function, operation.function.completed(arguments))
     if out is None:
         return packet.default(*given)
@@ -88,13 +92,12 @@ def traced(
 
 
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
-def _takes(operation: Derivable, count: int) -> bool:
-    """Whether an operation has so many inputs, none of them a number that is part of the kernel."""
-    inputs = operation.function.inputs
-    return len(inputs) == count and all(tensor.role != "const" for tensor in inputs)
-
-
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
-def _qualified(operation: Derivable, target: str | None, options: Any, unchecked: bool) -> str:
+def _named(
+    operation: Derivable, target: str | None, options: Any, unchecked: bool, count: int
+) -> tuple[str, str, bool]:
+    """The operator's name, and whether it has so many inputs, none of them a number that is part of the kernel."""
     checked = None if options is None else MappingOptions.of(options)
-    return operator_of(operation, Choices(target, checked, bool(unchecked))).qualified
+    namespace, name = operator_of(operation, Choices(target, checked, bool(unchecked))).qualified.split("::")
+    inputs = operation.function.inputs
+    takes = len(inputs) == count and all(tensor.role != "const" for tensor in inputs)
+    return namespace, name, takes

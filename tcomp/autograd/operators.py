@@ -21,6 +21,7 @@ import torch
 from tcomp.autograd.backward import Backward, BackwardOperator, Derivable, Given, Once, overload_of
 from tcomp.autograd.entry import enter, is_watched
 from tcomp.autograd.fake import Fake, torch_dtype
+from tcomp.autograd.inductor import FakeFor
 from tcomp.autograd.kept import Tag, facts_of
 from tcomp.autograd.outs import OutOperator
 from tcomp.autograd.recording import Recorded
@@ -102,7 +103,7 @@ class Operator:
         except (RuntimeError, ValueError) as error:
             raise TcompError(f"torch cannot register {self.qualified}: {error}") from None
         library.impl(name, self._run_plain, "CompositeExplicitAutograd")
-        torch.library.register_fake(self.qualified, Fake(self.function), lib=library)
+        FakeFor(library, self.qualified, Fake(self.function), self._run_plain)
         enter(library, self)
         library.impl(name, functools.partial(Recorded.apply, self), "FuncTorchDynamicLayerFrontMode")
         if self.operation.registration.autocast is not None:

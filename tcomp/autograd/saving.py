@@ -16,6 +16,7 @@ import torch
 from tcomp.autograd.backward import Backward, BackwardOperator, Given, as_list, as_tuple
 from tcomp.autograd.entry import enter_directly
 from tcomp.autograd.fake import Fake
+from tcomp.autograd.inductor import FakeFor
 
 
 class SavingOperator:
@@ -37,7 +38,7 @@ class SavingOperator:
         name = self.qualified.partition("::")[2]
         library.define(f"{name}({', '.join([*filter(None, [parameters]), 'bool[] wrt', 'str[] names'])}) -> Tensor[]")
         library.impl(name, self._run, "CompositeExplicitAutograd")
-        torch.library.register_fake(self.qualified, self._fake, lib=library)
+        FakeFor(library, self.qualified, self._fake, self._run)
         enter_directly(library, name, lambda: self.overload, self._run, (self._pull_back, self._setup))
 
     @functools.cached_property

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
+from torch._inductor.utils import run_and_get_code
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import tcomp as tc
@@ -72,6 +73,24 @@ def test_inductor(ops: tc.Module) -> None:
     expected = (torch.softmax(x, 1) * x).sum(0)
     torch.testing.assert_close(compiled(x), expected)
     torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x), torch.autograd.grad(expected.sum(), x))
+
+
+@pytest.mark.long
+def test_code_of_inductor_calls_what_runs_a_kernel(ops: tc.Module) -> None:
+    """Not the operator, which torch's dispatcher enters; nothing is compiled here but Python."""
+    compiled = torch.compile(lambda a, b: ops.mm(a.T[1:], b), fullgraph=True, dynamic=True)
+    for rows in (4, 5):
+        a, b = doubles((3, rows), (3, 5))
+        found, code = run_and_get_code(compiled, a, b)
+        expected = a.T[1:] @ b
+        torch.testing.assert_close(found, expected)
+        (gradient,), backward = run_and_get_code(torch.autograd.grad, found.sum(), a)
+        torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), a)[0])
+        if rows == 4:
+            for text in (*code, *backward):
+                calls = [line for line in text.splitlines() if " = torch.ops.tcomp.mm" in line]
+                assert calls
+                assert all(".default_direct(" in call for call in calls)
 
 
 def test_one_graph_for_all_sizes(ops: tc.Module) -> None:
