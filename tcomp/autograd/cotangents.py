@@ -20,6 +20,8 @@ def spread(cotangent: Any) -> Any:
         raise ShapeError(
             Diagnostic(f"a cotangent is a {cotangent.layout} tensor, which has no rows in memory", hint=hint)
         )
+    if torch.compiler.is_compiling():
+        return cotangent.resolve_neg().contiguous()  # asking whether there is a need is nothing that a graph can do
     if cotangent.is_neg():
         return cotangent.resolve_neg()
     if cotangent.is_contiguous():

@@ -211,3 +211,13 @@ def test_operators_by_name_are_recorded(ops: tc.Module) -> None:
         with torch.no_grad():
             assert not overload(x).requires_grad
     assert torch.autograd.gradgradcheck(overload, doubles((3, 4)))
+
+
+def test_compiled_autograd(ops: tc.Module) -> None:
+    """What pulls back is traced, without a break."""
+    a, b = doubles((4, 3), (3, 5))
+    compiler = torch.compile(fullgraph=True, backend="aot_eager")
+    with torch._dynamo.compiled_autograd._enable(compiler):  # type: ignore[no-untyped-call]
+        found = torch.autograd.grad(ops.softmax(ops.mm(a, b)).square().sum(), (a, b))
+    expected = torch.autograd.grad(torch.softmax(a @ b, 1).square().sum(), (a, b))
+    torch.testing.assert_close(found, expected)
