@@ -124,12 +124,26 @@ def _least_panel(scop: Scop, statement: ScopStatement, read: Read, steps: list[i
 def _bordered(
     plan: Plan, statement: ScopStatement, marks: dict[str, Place], read: Read, machine: Machine
 ) -> Copy | None:
-    """A copy of what rows read with a boundary: for a whole tile, which others may share, if that stays in a cache."""
-    inner = _boxed(plan, statement, _around(marks, statement), read, 0)
+    """A copy of what rows read with a boundary: for a whole tile, which others may share, if that stays in a cache.
+
+    So, too, if blocks of the reduction, which read nearly the same of a window, would copy many times as much.
+    """
+    place = _around(marks, statement)
+    inner = _boxed(plan, statement, place, read, 0)
     group = [p for p in marks.values() if p.mark.startswith("group") and statement.name in p.prefixes]
     whole = _boxed(plan, statement, group[-1], read, 0) if group and inner is not None else None
-    room = BLOCKS.middle_share * machine.middle_cache
-    return whole if whole is not None and whole.bytes <= room else inner
+    if whole is None or inner is None:
+        return inner
+    again = inner.bytes * _turns(statement, group[-1], place) / whole.bytes
+    near = whole.bytes <= BLOCKS.middle_share * machine.middle_cache
+    return whole if near or again >= PACKING.copied_again else inner
+
+
+def _turns(statement: ScopStatement, outer: Place, inner: Place) -> int:
+    """How often a place is reached from one around it, where the loops between them are as long as they can be."""
+    points, deep = inner.prefixes[statement.name].range(), outer.prefixes[statement.name].range().dim(isl.dim_type.set)
+    between = range(deep, points.dim(isl.dim_type.set))
+    return math.prod((points.dim_max_val(d) - points.dim_min_val(d) + 1).to_python() for d in between)
 
 
 def _around(marks: dict[str, Place], statement: ScopStatement) -> Place:

@@ -172,13 +172,21 @@ def test_images_with_their_border_are_copied_once_for_all_filters(
     assert (f(image, kernel) == wanted).all()
 
 
-def test_a_border_is_copied_for_a_tile_if_that_stays_in_a_cache() -> None:
-    """Blocks of the reduction read parts of it, and tiles with other filters read the same."""
+@pytest.mark.parametrize(
+    ("taps", "channels", "middle", "mark"),
+    [
+        (3, 128, 2 << 20, "group"),
+        (3, 128, 128 << 10, "group"),
+        (1, 2048, 128 << 10, "block"),
+    ],
+    ids=["window, large cache", "window, small cache", "pixel, small cache"],
+)
+def test_a_border_is_copied_for_a_tile_if_that_stays_in_a_cache(
+    taps: int, channels: int, middle: int, mark: str
+) -> None:
+    """Tiles with other filters read the same.  So do blocks of a window, each of which would copy most of it again."""
     program = define(CONVOLUTION.format(s=2, outside=0))["f"]
-    sizes = Sizes({"N": 1, "H": 56, "W": 56, "C": 128, "F": 128, "KH": 3, "KW": 3})
-    marks = []
-    for middle in (2 << 20, 128 << 10):
-        machine = replace(CPU.machine, vector_bytes=64, datapath_bytes=64, registers=32, middle_cache=middle)
-        plan = lower(program, sizes, tc.MappingOptions(), replace(CPU, machine=machine)).plan
-        marks.append(next(copy.mark for copy in plan.copies if copy.storage == "I").rstrip("0123456789"))
-    assert marks == ["group", "block"]
+    sizes = Sizes({"N": 1, "H": 56, "W": 56, "C": channels, "F": 128, "KH": taps, "KW": taps})
+    machine = replace(CPU.machine, vector_bytes=64, datapath_bytes=64, registers=32, middle_cache=middle)
+    plan = lower(program, sizes, tc.MappingOptions(), replace(CPU, machine=machine)).plan
+    assert next(copy.mark for copy in plan.copies if copy.storage == "I").rstrip("0123456789") == mark

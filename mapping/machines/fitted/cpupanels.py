@@ -55,6 +55,19 @@ class Packing:
         machine="Zen 3",
         how="2026-11-22: products of 200 rows with 2000x2000 take 0.8 of the time",
     )
+    copied_again: float = fitted(
+        4.0,
+        "times",
+        (
+            "Blocks of a reduction that copy so many times what a tile reads with a border have it copied once for "
+            "the tile, though it does not stay in the second cache."
+        ),
+        machine="Zen 3, two threads",
+        how=(
+            "2026-11-28: of 14 convolutions by 3x3 to 7x7 with a border, channels innermost, 8 change, to "
+            "1/1.10 to 1/1.87 of the time (nine taps copy some 7 times as much); where the limit lies: not measured"
+        ),
+    )
     most_needed: int = fitted(
         16 * 1024 * 1024,
         "bytes",
