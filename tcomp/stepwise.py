@@ -245,7 +245,7 @@ def _cut(
     fronts = tuple(found)
     cutter = Cutter(function, sizes, ranges)
     pieces = folded(cutter.cut())
-    if room is None or (not worth_tiles(pieces, room) if shapes is None else not shapes):
+    if room is None or (not worth_tiles(cutter, pieces, room) if shapes is None else not shapes):
         return cutter, pieces, fronts
     tiled = time_tiled(cutter, pieces, room, shapes)
     if _tiles_in(tiled) and count in (None, len(tiled.pieces)):

@@ -155,7 +155,8 @@ class Source:
     Where launches take maps of tensors, ``otherwise`` is the same without: for devices whose driver makes none, and for
     arrays that begin elsewhere.
 
-    ``warnings`` are what whoever makes a kernel of it is told of the program.
+    ``warnings`` are what whoever makes a kernel of it is told of the program, ``notes`` what its text does and its plan
+    does not say.
     """
 
     text: str
@@ -172,6 +173,7 @@ class Source:
     turns: tuple[Turn, ...] | None = None
     otherwise: Source | None = None
     packed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def order(self) -> Iterator[Turn]:

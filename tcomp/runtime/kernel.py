@@ -262,7 +262,7 @@ def explain(specialisation: Specialisation, compilation: Compilation) -> str:
     sizes = ", ".join(f"{name} = {value}" for name, value in specialisation.sizes.values.items())
     lines.append(f"  sizes: {sizes or 'none'}")
     lines.append(f"  options: {specialisation.options.to_text() or 'all at their defaults'}")
-    lines += [f"  note: {note}" for note in idle_options(specialisation, plan)]
+    lines += [f"  note: {note}" for note in (*idle_options(specialisation, plan), *source.notes)]
     for number, (title, part, loops) in enumerate(compilation.parts):
         lines += [f"  {title}"] if title else []
         own = [n for n in source.launches if not title or re.search(rf"_piece{number}_\d+\Z", n.kernel)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tcomp.backends.arguments import arguments_of
 from tcomp.backends.c.frame import parameter, parameters, with_helpers
 from tcomp.backends.c.parallel import shared_out
+from tcomp.backends.c.walks import END, FIRST, Walk
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Needs
@@ -27,11 +28,15 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class PieceText:
-    """The lines of a piece, the bytes that it needs for itself, and whether it asks for threads."""
+    """The lines of a piece, the bytes that it needs for itself, and whether it asks for threads.
+
+    One that has a ``walk`` runs all steps of its block.
+    """
 
     lines: Sequence[str]
     scratch_bytes: int
     uses_threads: bool
+    walk: Walk | None = None
 
 
 def pieces_source(
@@ -78,9 +83,11 @@ class _Text:
         scratch = self.shared_bytes + max((t.scratch_bytes for t in self.texts), default=0)
         scratch = max([scratch, *(self.shared_bytes + self.threads * self._own_bytes(tiles) for tiles in tiled)])
         title = f"/* {self.function.name}, specialised to {sizes or 'no sizes'} */\n"
+        notes = tuple(text.walk.note for text in self.texts if text.walk is not None)
         return Source(
-            title + body, entry, arguments, scratch, tuple(needs.checks), flags, warnings=self.pieces.warnings
-        )
+            title + body, entry, arguments, scratch, tuple(needs.checks), flags, warnings=self.pieces.warnings,
+            notes=notes,
+        )  # fmt: skip
 
     def _name(self, piece: Piece) -> str:
         return f"tcomp_{self.function.name}_piece{self.numbers[id(piece)]}"
@@ -96,10 +103,18 @@ class _Text:
     def _parameters(self, piece: Piece) -> list[str]:
         """What the function of a piece takes; nothing is ``restrict`` where there are single elements only."""
         arguments = arguments_of(piece.function, piece.scop)
-        steps = [f"const long {step_parameter(step)}" for step in piece.steps]
+        steps = [f"const long {name}" for step in piece.steps for name in self._of_step(piece, step)]
         own = [parameter(a) if a.shape else parameter(a).replace("restrict ", "") for a in arguments]
         all_of_them = [*own, *steps, "char *restrict scratch", "long long *restrict report"]
         return all_of_them if _has_arrays(piece) else [text.replace("restrict ", "") for text in all_of_them]
+
+    def _of_step(self, piece: Piece, step: str) -> tuple[str, ...]:
+        """The parameters of a piece that stand for a step around it."""
+        walk = self._walk(piece)
+        return (FIRST, END) if walk is not None and walk.step == step else (step_parameter(step),)
+
+    def _walk(self, piece: Piece) -> Walk | None:
+        return self.texts[self.numbers[id(piece)]].walk
 
     def _body(self, body: Sequence[Item], depth: int) -> list[str]:
         lines: list[str] = []
@@ -111,6 +126,11 @@ class _Text:
                 lines += ["  " * depth + line for line in self._tiles(item)]
                 continue
             step = step_parameter(item.index)
+            only = item.body[0] if len(item.body) == 1 else None
+            if isinstance(only, Piece) and self._walk(only) is not None:
+                around = [*map(step_parameter, only.steps), _form(item.upper)]
+                lines += ["  " * depth + f"{{ const long {step} = {_form(item.lower)}; {self._call(only, around)} }}"]
+                continue
             head = f"for (long {step} = {_form(item.lower)}; {step} < {_form(item.upper)}; {step}++) {{"
             lines += ["  " * depth + head, *self._body(item.body, depth + 1), "  " * depth + "}"]
         return lines
@@ -143,13 +163,15 @@ class _Text:
                 begin = f"{columns.range[0]} + part * {columns.width}L - ({lean})"
                 ends += [begin, f"{begin} + {columns.width}"]
             around = [step_parameter(name) for name in piece.steps[: -len(ends)]]
+            if self._walk(piece) is not None:
+                inner[0], around = f"{{ const long {step} = block;", [*around, "until"]
             inner.append("  " + self._call(piece, [*around, *ends], f"scratch + {self.shared_bytes}L + own * {own}L"))
         inner.append("}")
         if columns is not None:
             reach = columns.range[1] - columns.range[0] + columns.band.reach(tiles.height)
             parts = f"for (long part = 0; part < {-(-reach // columns.width)}; part++) {{"
             inner = [parts, *("  " + line for line in inner), "}"]
-        if self.threads == 1:
+        if self.threads == 1 or count == 1:
             head = f"for (long strip = 0; strip < {count}; strip++) {{"
             return ["{", "  const long own = 0;", f"  {head}", *("    " + line for line in inner), "  }", "}"]
         loop = For("strip", Number(0), Number(count), 1, Block(()))

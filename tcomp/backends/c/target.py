@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from tcomp.backends.c.emitter import Emitter
 from tcomp.backends.c.frame import flags_of
-from tcomp.backends.c.pieces import pieces_source
+from tcomp.backends.c.pieces import PieceText, pieces_source
+from tcomp.backends.c.walks import Walk, walk_of
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.tree.function import Function
@@ -21,7 +22,8 @@ from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
-from tcomp.model.stepwise.pieces import Pieces
+from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
+from tcomp.model.stepwise.tiling import blocks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,20 @@ class CpuBackend:
     ) -> Source:  # fmt: skip
         """C for a program in pieces, each with its plan and its loops."""
         needs, texts = Needs(), []
+        blocks = {id(piece): block for block in blocks_of(pieces.body) for piece in _only(block)}
+
+        def walks(piece: Piece, plan: Plan, loops: LoopNode) -> Walk | None:
+            block, width = blocks.get(id(piece)), self.machine.vector_bytes
+            return None if block is None else walk_of(pieces, block, plan, loops, width, options.fast_math)
+
         for piece, (plan, loops) in zip(pieces.pieces, made, strict=True):
             tiled = piece.scop.around is not None and piece.scop.around.tiled
             threads = 1 if tiled else self._threads(options)
             emitter = Emitter(piece.function, narrow(plan, loops), options, threads, checked, self.machine)
+            walk = walks(piece, plan, loops)
+            if walk is not None:
+                texts.append(PieceText(walk.lines(needs), 0, uses_threads=False, walk=walk))
+                continue
             emitter.needs = needs
             texts.append(emitter.piece())
         flags = flags_of(options.fast_math, max((depth(loops) for _, loops in made), default=0) + pieces.depth)
@@ -65,3 +77,9 @@ class CpuBackend:
     def _threads(self, options: MappingOptions) -> int:
         granted = self.machine.threads if options.threads is None else math.prod(options.threads)
         return min(self.machine.threads, granted) if options.parallel else 1
+
+
+def _only(block: Item) -> Sequence[Item]:
+    """The piece that is all of a block."""
+    body = (block,) if isinstance(block, Piece) else block.pieces if isinstance(block, TimeTiles) else block.body
+    return body if len(body) == 1 else ()

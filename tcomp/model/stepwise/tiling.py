@@ -21,6 +21,7 @@ from tcomp.grammar.tree.forms import combine, interval, to_form
 from tcomp.grammar.tree.function import Index, Statement
 from tcomp.model.accesses import Frame, element_map, reads_with_subscripts
 from tcomp.model.stepwise.pieces import Band, Columns, Cutter, Item, Part, Piece, Pieces, Repeat, TimeTiles
+from tcomp.model.stepwise.rows import runs_along_rows
 
 MOST_STATEMENTS = 8
 ENOUGH = 4
@@ -165,9 +166,10 @@ def _covers(block: _Block, cutter: Cutter, tiles: TimeTiles) -> bool:
     return tiles.columns is None or tiles.columns.range == columns
 
 
-def worth_tiles(pieces: Pieces, room: Room) -> bool:
-    """Whether some block touches more than stays in a cache."""
-    return any(isinstance(item, Repeat) and _bytes(pieces, item) > room.block for item in blocks_of(pieces.body))
+def worth_tiles(cutter: Cutter, pieces: Pieces, room: Room) -> bool:
+    """Whether some block touches more than stays in a cache, or runs along rows."""
+    blocks = [item for item in blocks_of(pieces.body) if isinstance(item, Repeat)]
+    return any(_bytes(pieces, block) > room.block or runs_along_rows(cutter, pieces, block) for block in blocks)
 
 
 def blocks_of(body: Sequence[Item]) -> Iterator[Repeat | TimeTiles]:
@@ -188,8 +190,9 @@ def _bytes(pieces: Pieces, repeat: Repeat) -> int:
 
 def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: Shape | None) -> TimeTiles | None:
     total = _bytes(pieces, repeat)
-    block = _block(cutter, pieces, repeat) if wanted is not None or total > room.block else None
-    if block is None:
+    along = runs_along_rows(cutter, pieces, repeat)
+    block = _block(cutter, pieces, repeat) if wanted is not None or total > room.block or along else None
+    if block is None or (wanted is None and total <= room.block and not block.stays):
         return None
     lower, upper = block.moves[0].band(1), block.moves[0].band(-1)
     if lower is None or upper is None:
@@ -228,7 +231,7 @@ def _shape(
         return min((width - loose) // max(1, lower.slope + upper.slope) + 1, block.length)
 
     if block.stays:
-        return _strips(block, count, room)
+        return _strips(block, count, room, total)
     if block.moves_on:
         # Each step has slices of its own: a tile holds as many as it is high.
         width = min(math.isqrt(room.tile // WIDEST), max(LEAST_STRIP, count // (4 * room.threads)))
@@ -243,10 +246,15 @@ def _shape(
     return Shape(height(width), width, min(cells // max(1, width), across)) if height(width) >= 2 else None
 
 
-def _strips(block: _Block, count: int, room: Room) -> Shape | None:
-    """Rows that need nothing of each other: all steps at once, on as many as have a line each in the first cache."""
+def _strips(block: _Block, count: int, room: Room, total: int) -> Shape | None:
+    """Rows that need nothing of each other: all steps at once, on as many as have a line each in the first cache.
+
+    All of them where they are few: threads would wait for each other longer than they run.
+    """
     if block.length < 2 or count < 2:
         return None
+    if total <= room.tile:
+        return Shape(block.length, count)
     tensors = len(block.piece.slices)
     lines = max(LEAST_STRIP, room.lines // tensors)
     shares = max(1, -(-count // lines))
