@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from tcomp.backends.c.contractions.registertiles import TORN
 from tcomp.backends.gpu.overhang import WHOLE
 from tcomp.driver import Compilation
+from tcomp.grammar.tree.dataranges import ranges_of
+from tcomp.mapping.plan.values import Plan
 
 Test = Callable[[Compilation], bool]
 
@@ -32,6 +34,7 @@ _CPU: Mapping[str, Test] = {
     "streamed output": _in_text("tc_stream_"),
     "fused tiles that recompute": lambda made: any(g.expanded for g in made.plan.groups),
     "memory of a thread's own": _in_text("omp_get_thread_num() *"),
+    "steps along rows": _in_text("tc_first"),
 }
 
 _GPU: Mapping[str, Test] = {
@@ -42,12 +45,20 @@ _GPU: Mapping[str, Test] = {
     "temporary in shared memory": lambda made: any(b.space == "shared" for b in made.plan.buffers.values()),
     "temporary in registers": lambda made: any(b.space == "private" for b in made.plan.buffers.values()),
     "reduction shared by threads": lambda made: any(d.form == "shared" for d in made.plan.dealt.values()),
+    "range from data shared by threads": lambda made: any(_shares_range(made.plan, n) for n in made.plan.dealt),
     "matrices by warps": _in_text("tc_mma_"),
     "matrices by warpgroups": _in_text("tc_wgmma_fence"),
     "reduction split between blocks": lambda made: bool(made.plan.stored),
     "barrier of a block": lambda made: "block" in made.plan.barriers.values(),
     "barrier of a warp": lambda made: "warp" in made.plan.barriers.values(),
 }
+
+
+def _shares_range(plan: Plan, number: int) -> bool:
+    """Whether threads share a reduction of a cluster over a range that data give."""
+    statements = (plan.scop.by_name[name] for name in plan.clusters[number].statements)
+    return plan.dealt[number].form == "shared" and any(ranges_of(s.value) for s in statements if s.kind == "update")
+
 
 MACHINERY: Mapping[str, Mapping[str, Test]] = {"cpu": _CPU, "simulator": _GPU, "cuda": _GPU, "opencl": _GPU}
 """For each target what is looked for, in the order in which it is shown."""
