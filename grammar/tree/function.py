@@ -239,6 +239,8 @@ def depends_on_data(expr: Expr) -> bool:
 
 def is_indirect(subscript: Expr) -> bool:
     """Whether a subscript depends on the content of a tensor, so that only a run-time check can bound it."""
+    if type(subscript) in _LEAVES:
+        return False
     return any(isinstance(node, Read) for node in walk(subscript))
 
 

@@ -7,6 +7,7 @@ everything below one mark of the tree, so the proofs see through it: its reads a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import islpy as isl
 
@@ -57,6 +58,7 @@ class TileOperation:
         )
 
 
+@lru_cache(maxsize=256)
 def recognise_contraction(statement: ScopStatement) -> Contraction | None:
     """The bundles of an update that sums products of two reads; None for any other statement.
 
@@ -89,6 +91,8 @@ def bare(expr: Expr) -> Expr:
 
 def indices_in(expr: Expr) -> frozenset[str]:
     """The indices that occur in an expression."""
+    if isinstance(expr, Index):
+        return frozenset((expr.name,))
     return frozenset(e.name for e in walk(expr) if isinstance(e, Index))
 
 

@@ -149,42 +149,54 @@ def box_hull(relation: isl.Map, rounded: bool = False) -> BoxHull:
     reaches least far wins (the method of isl's fixed box hull, which islpy does not expose).  If corners may be
     ``rounded``, one element that is another one in every so many tiles has such a corner, floor(i/4) say.
     """
-    outputs = relation.dim(isl.dim_type.out)
     lower = isl.MultiAff.zero(relation.get_space())
+    tiles, variables = isl.LocalSpace.from_space(relation.get_space().domain()), _variables(relation)
     shape = []
-    for d in range(outputs):
-        single = relation.project_out(isl.dim_type.out, d + 1, outputs - d - 1).project_out(isl.dim_type.out, 0, d)
-        single = single.reset_tuple_id(isl.dim_type.out) if outputs > 1 else single
-        corner, extent = _reach(single)
-        if rounded and extent > 1:
-            corner, extent = _rounded(single) or (corner, extent)
-        lower = lower.set_at(d, corner)
+    for d, (coefficients, constant, extent) in enumerate(_best_bounds(relation)):
+        rounded_corner = _rounded(_single(relation, d)) if rounded and extent > 1 else None
+        if rounded_corner is not None:
+            lower = lower.set_at(d, rounded_corner)
+            shape.append(1)
+            continue
+        corner = isl.Aff.zero_on_domain(tiles)
+        for (kind, t), coefficient in zip(variables, coefficients, strict=False):
+            if coefficient:
+                corner = corner.set_coefficient_val(kind, t, isl.Val(coefficient))
+        lower = lower.set_at(d, corner.set_constant_val(isl.Val(constant)))
         shape.append(extent)
     return BoxHull(lower, tuple(shape))
 
 
-def _rounded(single: isl.Map) -> tuple[isl.Aff, int] | None:
+def _single(relation: isl.Map, dimension: int) -> isl.Map:
+    """One dimension of what a relation gives."""
+    outputs = relation.dim(isl.dim_type.out)
+    if outputs == 1:
+        return relation
+    single = relation.project_out(isl.dim_type.out, dimension + 1, outputs - dimension - 1)
+    return single.project_out(isl.dim_type.out, 0, dimension).reset_tuple_id(isl.dim_type.out)
+
+
+def _rounded(single: isl.Map) -> isl.Aff | None:
     """The corner of a relation that gives each tile one element, if that is one function of the tile."""
     if not single.is_single_valued():
         return None
     pieces: list[isl.MultiAff] = []
     isl.PwMultiAff.from_map(single).coalesce().foreach_piece(lambda _, value: pieces.append(value))
-    return (pieces[0].get_at(0), 1) if len(pieces) == 1 else None
+    return pieces[0].get_at(0) if len(pieces) == 1 else None
 
 
-def _reach(single: isl.Map) -> tuple[isl.Aff, int]:
-    """The best affine lower bound of a relation with one output, and the extent counted from it."""
-    coefficients, constant, extent = _best_bound(single)
-    corner = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(single.get_space().domain()))
-    for (kind, t), coefficient in zip(_variables(single), coefficients, strict=False):
-        if coefficient:
-            corner = corner.set_coefficient_val(kind, t, isl.Val(coefficient))
-    return corner.set_constant_val(isl.Val(constant)), extent
+@remembered
+def _best_bounds(relation: isl.Map) -> tuple[tuple[tuple[int, ...], int, int], ...]:
+    """For each dimension ``_best_bound``."""
+    return tuple(_best_bound(_single(relation, d)) for d in range(relation.dim(isl.dim_type.out)))
 
 
 @remembered
 def _best_bound(single: isl.Map) -> tuple[tuple[int, ...], int, int]:
-    """The bound of ``_reach``: ``coefficients`` of ``_variables``, a constant, and the extent."""
+    """The best affine lower bound of a relation with one output, and the extent counted from it.
+
+    It has ``coefficients`` of ``_variables``, none where there is nothing, and a constant.
+    """
     if single.is_empty():
         return (), 0, 0
     inputs = single.dim(isl.dim_type.in_)
