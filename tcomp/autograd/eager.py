@@ -127,11 +127,12 @@ class Node:
             return self._pull(ctx.saved_tensors, cotangents)[0]
 
         def pull(ctx: Any, *cotangents: Any) -> Any:
+            saved = ctx.saved_tensors  # once: checkpoints give them only once
             for quick in self._quick:
-                found = quick(ctx, *cotangents)
+                found = quick(saved, *cotangents)
                 if found is not None:
                     return found
-            return self._pull_and_learn(ctx.saved_tensors, cotangents)
+            return self._pull_and_learn(saved, cotangents)
 
         members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         made: Any = type(self.plan.operator.function.name, (torch.autograd.Function,), members)

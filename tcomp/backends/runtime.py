@@ -122,7 +122,7 @@ class QuickRun(Protocol):
         ...
 
     def backward(self, pulled: Pulled) -> Callable[..., Any] | None:
-        """``backward(ctx, *cotangents)`` of a node of autograd, which gives None where something does not fit.
+        """``backward(saved, *cotangents)`` of a node of autograd, which gives None where something does not fit.
 
         None if there is no way.
         """

@@ -27,7 +27,7 @@ struct python {
   void (*keep)(object *);
   void (*drop)(object *);
   object *(*function)(method *, object *, object *);
-  object *none, *yes, *no, *exception, *tuple_type, *array_type, *nested, *saved;
+  object *none, *yes, *no, *exception, *tuple_type, *array_type, *nested;
 };
 struct operand { fact position, kind, mask, low, high, rank, copied; const fact *sides; };
 struct constant { fact position; object *value; };
@@ -270,17 +270,15 @@ static object *arranged(const struct call *c, object *results)
   return gradients;
 }
 
-/* backward(ctx, *cotangents) of a node of autograd: the gradients, or None if something does not fit. */
+/* backward(saved, *cotangents) of a node of autograd: the gradients, or None if something does not fit. */
 static object *backward(object *self, object *const *args, fact count)
 {
   const struct call *c = of(self);
-  object *objects[MOST_ARGUMENTS], *saved, *results = 0;
+  object *objects[MOST_ARGUMENTS], *saved = args[0], *results = 0;
   char *at[MOST_ARRAYS], room[MOST_COPIED + ALIGNMENT] __attribute__((aligned(ALIGNMENT))), *to = room;
   if (count != 1 + c->cotangents || getenv(INTERPRET)) return kept(py.none);
   for (fact n = 0; n < c->cotangents; n++)
     if ((args[1 + n] != py.none) != c->used[n]) return kept(py.none);
-  saved = py.attribute(args[0], py.saved);
-  if (!saved) return 0;
   if (py.length(saved) == c->saved) {
     for (fact n = 0; n < c->arguments; n++)
       objects[n] = c->source[n].cotangent ? args[1 + c->source[n].place] : py.item(saved, c->source[n].place);
@@ -296,7 +294,6 @@ static object *backward(object *self, object *const *args, fact count)
       results = run(c, at, 0, 0);
     }
   }
-  py.drop(saved);
   return or_none(arranged(c, results));
 }
 

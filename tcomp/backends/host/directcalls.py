@@ -53,7 +53,7 @@ _FUNCTIONS = (
 """What the C function calls, in the order of its ``struct python``."""
 
 _WORD = ctypes.c_int64
-_NESTED, _SAVED = map(sys.intern, ("is_nested", "saved_tensors"))
+_NESTED = sys.intern("is_nested")
 
 
 def _words(*names: str) -> Any:
@@ -205,7 +205,7 @@ class Entry:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS]
-        self._objects = (None, True, False, Exception, tuple, np.ndarray, _NESTED, _SAVED)
+        self._objects = (None, True, False, Exception, tuple, np.ndarray, _NESTED)
         words = [*functions, *map(id, self._objects)]
         table = (_WORD * len(words))(*words)
         library.tc_prepare(ctypes.byref(table))
