@@ -53,6 +53,8 @@ class Layer(torch.nn.Module):
             self._add(tensors[name], value, init, device)
         self._constants = {**operation.function.defaults, **self._constants}
         self._arguments = tuple(name for name in tensors if name not in given and name not in self._constants)
+        places = {name: place for place, name in enumerate(self._arguments)}
+        self._places = tuple((name, places.get(name)) for name in tensors)
 
     def _add(self, tensor: Tensor, value: Any, init: Any, device: Any) -> None:
         source = self.operation.function.source
@@ -82,15 +84,25 @@ class Layer(torch.nn.Module):
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """Arguments in the order of the inputs that the layer does not hold, or by name."""
+        if named or len(arguments) != len(self._arguments):
+            arguments = self._ordered(arguments, named)
+        # Where they are looked for first: what parametrises or prunes a module leaves them elsewhere.
+        held = self._parameters
+        values = [
+            arguments[place] if place is not None else held[name] if name in held else self._held(name)
+            for name, place in self._places
+        ]
+        return self.operation(*values)
+
+    def _ordered(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         given = dict(zip(self._arguments, arguments, strict=False)) | named
         if len(arguments) + len(named) != len(self._arguments) or set(given) != set(self._arguments):
             takes = ", ".join(self._arguments) or "no arguments"
             raise ShapeError(f"{self.operation.name}: the layer takes {takes}, but got {len(arguments) + len(named)}")
-        values = [given[t.name] if t.name in given else self._held(t) for t in self.operation.function.inputs]
-        return self.operation(*values)
+        return tuple(given[name] for name in self._arguments)
 
-    def _held(self, tensor: Tensor) -> Any:
-        return self._constants[tensor.name] if tensor.role == "const" else getattr(self, tensor.name)
+    def _held(self, name: str) -> Any:
+        return self._constants[name] if name in self._constants else getattr(self, name)
 
     def extra_repr(self) -> str:
         return self.operation.name

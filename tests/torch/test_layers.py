@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils import prune
+from torch.nn.utils.parametrizations import weight_norm
 
 import tcomp as tc
 import tcomp.torch as tct
@@ -86,6 +88,19 @@ def test_a_layer() -> None:
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), torch.relu(expected))
     assert set(model.state_dict()) == {"0.W", "0.b"}
+
+
+def test_layers_whose_parameters_torch_replaces() -> None:
+    layer, x = tct.Layer(tct.define(LINEAR).linear, W=(5, 3), b=(5,)), torch.rand(4, 3)
+    swapped = {"W": torch.rand(5, 3), "b": torch.rand(5)}
+    found = torch.func.functional_call(layer, swapped, (x,))
+    torch.testing.assert_close(found, torch.nn.functional.linear(x, *swapped.values()))
+    prune.random_unstructured(layer, "W", 0.5)
+    torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.W, layer.b))
+    layer = tct.Layer(layer.operation, W=(5, 3), b=(5,))
+    weight_norm(layer, "W")
+    torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.W, layer.b))
+    assert len(list(layer.parameters())) == 3
 
 
 def test_layers_that_do_not_fit() -> None:
