@@ -46,6 +46,7 @@ from tcomp.model.islbounds import TooComplexError
 from tcomp.model.terms.sizes import Part, Sizes
 from tcomp.operation import Operation
 from tcomp.runtime.registry import backend_of
+from tcomp.stepwise import lower_stepwise
 from tcomp.storage.forks import ISL
 
 pytestmark = pytest.mark.sweep(4)
@@ -221,6 +222,11 @@ class TestMachinery:
                     "B(m,k) +=! A(m+r,k) where r in 0:3 C(m,k) = B(m,k) + B(m+1,k)",
                     {"M": 500, "K": 300},
                 ),
+                "steps": (
+                    "float(M,K) A",
+                    "for k in 0:K { C(m,k) = (k == 0 ? 0.0 : 0.5 * C(m,k-1)) + A(m,k) }",
+                    {"M": 8, "K": 40},
+                ),
             },
             "simulator": {
                 "mm": ("float(M,K) A, float(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 64, "N": 64, "K": 64}),
@@ -233,6 +239,11 @@ class TestMachinery:
                 "warps": ("float(M,K) A", "B(n,d) = A(n,d) + 1 C(n,d) = B(n,d) + B(n,31-d)", {"M": 64, "K": 32}),
                 "sum": ("float(M) A", "C +=! A(m)", {"M": 1 << 23}),
                 "chain": ("float(M) A", "B(i) = A(i) C +=! B(i)", {"M": 4096}),
+                "rows": (
+                    "int32(M) row, float(K) A",
+                    "C(i) +=! A(e) where e in row(i):row(i+1)",
+                    {"M": 9, "K": 64},
+                ),
                 "halves": ("half(M,K) A, half(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 64, "N": 32, "K": 64}),
                 "groups": ("half(M,K) A, half(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 64, "N": 64, "K": 64}),
             },
@@ -249,7 +260,8 @@ class TestMachinery:
             )
             with ISL.value:
                 made = Sizes(sizes, part=Part(bound) if bound else None)
-                found |= machinery(lower(function, made, MappingOptions(), backend), target)
+                lowered = lower_stepwise if function.recurs else lower
+                found |= machinery(lowered(function, made, MappingOptions(), backend), target)
         assert found == set(MACHINERY[target])
 
 
