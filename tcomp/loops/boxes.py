@@ -19,10 +19,25 @@ from tcomp.model.terms.remembered import remembered
 from tcomp.model.terms.unions import sets_of
 
 _MEMBER = re.compile(r"\{ (.*?) \}")
-_ROW = re.compile(r"(\w+)\[([^]]*)\] -> \[\((?:(i\d+)|floor\(\((i\d+)\)/(\d+)\))\)\]")
+_ROW = re.compile(r"(\w+)\[([^]]*)\] -> \[\((?:(i\d+)|floor\(\((i\d+)\)/(\d+)\)|(-?\d+))\)\](?: : (.*))?")
+_LIMITS = re.compile(r"(-?\d+) <= (i\d+) <= (-?\d+)|(i\d+) = (-?\d+)")
 
-_Row = tuple[int, int]
-"""The position of an index, and by what it is divided."""
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A band member of a statement: an index divided by ``size``, or a ``number``; ``limits`` say of which instances.
+
+    These are the position of an index, the first and the last value that it may have.
+    """
+
+    position: int
+    size: int
+    number: int | None
+    limits: tuple[tuple[int, int, int], ...]
+
+    def runs(self, indices: tuple[_Index, ...]) -> bool:
+        """Whether it says where all instances of the statement run."""
+        return all(low <= indices[at].first and indices[at].last <= high for at, low, high in self.limits)
 
 
 class _NoBoxesError(Exception):
@@ -119,10 +134,19 @@ def _members(schedule: str) -> tuple[dict[str, _Row], ...]:
         own: dict[str, _Row] = {}
         for piece in text.split("; "):
             row = _ROW.fullmatch(piece)
-            if row is None:
+            if row is None or row.group(1) in own:
                 return ()
-            name, indices, plain, divided, size = row.groups()
-            own[name] = indices.split(", ").index(plain or divided), int(size or 1)
+            name, names, plain, divided, size, number, condition = row.groups()
+            positions = {index: position for position, index in enumerate(names.split(", "))}
+            limits = []
+            for clause in condition.split(" and ") if condition else ():
+                limit = _LIMITS.fullmatch(clause)
+                if limit is None:
+                    return ()
+                low, index, high, fixed, value = limit.groups()
+                limits.append((positions[index or fixed], int(low or value), int(high or value)))
+            position = positions[plain or divided] if number is None else -1
+            own[name] = _Row(position, int(size or 1), None if number is None else int(number), tuple(limits))
         members.append(own)
     return tuple(members)
 
@@ -158,12 +182,17 @@ def _band(node: isl.ScheduleNode, known: _Known, around: tuple[LoopExpr, ...], t
         iterator, inside = f"c{len(around)}", {}
         steps: set[tuple[LoopExpr, tuple[LoopExpr, LoopExpr] | None]] = set()
         for name, indices in known.items():
-            if name not in rows:
+            row = rows.get(name)
+            if row is None or not row.runs(indices):
                 raise _NoBoxesError
-            position, size = rows[name]
-            index, value, bounds = indices[position].within(size, iterator)
+            if row.number is not None:
+                steps.add((Number(row.number), None))
+                inside[name] = indices
+                continue
+            at = row.position
+            index, value, bounds = indices[at].within(row.size, iterator)
             steps.add((value, bounds))
-            inside[name] = (*indices[:position], index, *indices[position + 1 :])
+            inside[name] = (*indices[:at], index, *indices[at + 1 :])
         if len(steps) != 1:
             raise _NoBoxesError
         ((value, bounds),) = steps

@@ -25,6 +25,9 @@ CONV = """def f(float(N,H,W,C) I, float(KH,KW,C,F) K) -> (O) {
 SOFTMAX = """def f(float(N,D) I) -> (O) {
   m(n) max=! I(n,d)  e(n,d) = exp(I(n,d) - m(n))  s(n) +=! e(n,d)  O(n,d) = e(n,d) / s(n)
 }"""
+MLP = """def f(float(B,N) I, float(O,N) V, float(P,O) W) -> (R) {
+  H(b,o) +=! I(b,n) * V(o,n)  H(b,o) = relu(H(b,o))  R(b,p) +=! H(b,o) * W(p,o)
+}"""
 BLUR = "def f(float(H,W) I) -> (O) { T(h,w) = I(h,w) + I(h,w+1)  O(h,w) = T(h,w) + T(h+1,w) }"
 
 
@@ -41,6 +44,7 @@ def plan_of(text: str, sizes: dict[str, int]) -> Plan:
         (CONV, {"N": 1, "H": 30, "W": 30, "C": 16, "KH": 3, "KW": 3, "F": 48}),
         (CONV, {"N": 3, "H": 17, "W": 9, "C": 3, "KH": 1, "KW": 2, "F": 5}),
         (SOFTMAX, {"N": 100, "D": 200}),
+        (MLP, {"B": 128, "N": 128, "O": 32, "P": 2}),
     ],
 )
 def test_they_are_those_of_isl(text: str, sizes: dict[str, int]) -> None:
