@@ -282,8 +282,33 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
         else Deal(box[d], 1, 1, None)
         for d in range(len(box))
     )
-    below = tuple(Share(p, threads, len(shape) + len(shares) - 1 - n) for n, (p, threads) in enumerate(shares))
+    vectors = [_neighbours(scop, main, p, threads) if options.distribution == "vectors" else 1 for p, threads in shares]
+    below = tuple(
+        Share(p, threads, len(shape) + len(shares) - 1 - n, vectors[n]) for n, (p, threads) in enumerate(shares)
+    )
     return Dealt("shared", deals, below, (*shape, *(t for _, t in reversed(shares))) or (1,))
+
+
+def _neighbours(scop: Scop, main: ScopStatement, position: int, threads: int) -> int:
+    """How many neighbouring steps a thread has of those that it shares: 16 bytes of what lies so in memory, if all do.
+
+    No thread is left without any.
+    """
+    index, most, factors = main.indices[position], 1, {main.extents[position]}
+    for read in (e for e in walk(main.value) if isinstance(e, Read)):
+        storage = scop.storages[read.tensor]
+        stride = access_stride(scop, read.tensor, read.subscripts, index, scop.sizes)
+        # What is made in the same tile may stay with the threads that make it, one neighbour after another.
+        made = stride == 1 and storage.role == "temporary"
+        if stride not in (0, 1) or made or read.boundary is not None:
+            return 1
+        if stride == 1:
+            most = max(most, VECTOR_BYTES // storage.dtype.itemsize)
+            factors |= {s for s, e in zip(storage.strides, storage.box.extent, strict=True) if s != 1 and e > 1}
+    vector = math.gcd(most, *factors)
+    while vector > 1 and threads * vector > main.extents[position]:
+        vector //= 2
+    return vector
 
 
 def usual_threads(points: int) -> int:

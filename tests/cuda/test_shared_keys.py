@@ -16,6 +16,7 @@ from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.text.writer import plan_text
 from tcomp.model.terms.sizes import Sizes
 from tests.cuda.compiled import BACKEND, UNSET, Data, compiled, run
+from tests.cuda.machine_code import loops_of
 from tests.cuda.mutations import mutants
 from tests.cuda.simulated import NEEDS_COMPILER
 from tests.cuda.test_attention_by_warps import FLASH, GROUPED, ROUNDED, data_of
@@ -60,6 +61,14 @@ def test_blocks_of_a_step_of_decoding(text: str) -> None:
         except TargetError as error:
             pytest.skip(error.message)
         assert [(k.spill_stores, k.spill_loads) for k in image.kernels] == 2 * [(0, 0)]
+
+
+@pytest.mark.parametrize(("text", "load"), [(ATTENTION, "LDG.E.128"), (FLASH, "LDG.E.64")], ids=["floats", "halves"])
+def test_a_warp_reads_a_key_by_one_instruction(text: str, load: str) -> None:
+    sums = [loop for loop in loops_of(made(text, **DECODE).source)["f_0"] if loop.count("SHFL")]
+    assert sums
+    for loop in sums:
+        assert loop.count(load) == loop.count("LDG")
 
 
 @NEEDS_COMPILER

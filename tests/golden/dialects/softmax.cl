@@ -1,4 +1,11 @@
 // f, specialised to N = 256, D = 1024
+static inline void tc_get16_float(float *values, const __global float *source) {
+#ifndef TC_ANYWHERE
+  *(float4 *)values = *(const __global float4 *)source;
+#else
+  *(float4 *)values = vload4(0, (const __global float *)source);
+#endif
+}
 static inline float tc_max_float32(float a, float b) { return a > b || a != a ? a : b; }
 
 __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void
@@ -17,10 +24,11 @@ f_0(const __global float *restrict I, __global float *restrict O)
   }
   // m(n) max=! I(n, d) (256 threads, 256 to an element)
   float m_acc_part = -INFINITY;
+  float I_side_by_side[4] __attribute__((aligned(16)));
+  tc_get16_float(I_side_by_side, &I[1024 * b_n + 4 * t_d]);
   #pragma unroll
   for (int d_part = 0; d_part < 4; ++d_part) {
-    const int d = t_d + 256 * d_part;
-    m_acc_part = tc_max_float32(m_acc_part, I[b_n * 1024 + d]);
+    m_acc_part = tc_max_float32(m_acc_part, I_side_by_side[d_part]);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   float_parts[thread] = m_acc_part;
