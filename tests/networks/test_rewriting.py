@@ -38,6 +38,7 @@ def test_a_rule_holds(name: str) -> None:
     given = []
     for tensor, shape in zip(before.function.inputs, pair.shapes, strict=True):
         given.append(np.float32(rule.when.get(tensor.name, 0)) if tensor.name in rule.when
+                     else random.random(shape) < 0.5 if tensor.dtype.name == "bool"
                      else random.uniform(0.5, 2, shape).astype("f4"))  # fmt: skip
     np.testing.assert_allclose(after.reference(*given), before.reference(*given), rtol=1e-5, atol=1e-6)
     if not rule.reassociates:
@@ -243,4 +244,39 @@ def test_attention_with_a_mask_is_seen() -> None:
     assert {one.rule for one in done if one.rule.startswith("att")} == {f"attention_{kind}" for kind in kinds}
     assert not any(call.function.startswith("softmax") for call in made.calls)
     for mine, right in zip(made.reference(*given), Masked()(*given), strict=True):
+        np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-6)
+
+
+class Hidden(nn.Module):  # type: ignore[misc]
+    """Attention as it is written by hand, where a condition takes a number instead of a score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.tril(torch.ones(5, 5)).view(1, 1, 5, 5))
+
+    def forward(self, q: Any, keys: Any, each: Any) -> Any:
+        scores = q @ q.transpose(-1, -2)
+        later = torch.ones(5, 5, dtype=torch.bool).triu(1)
+        least = torch.full([], torch.finfo(q.dtype).min)
+        found = [
+            (scores * 0.5).masked_fill(self.seen[:, :, :5, :5] == 0, float("-inf")),
+            torch.where(self.seen.bool(), scores / 2.0, least),
+            (scores / 2.0).masked_fill(keys == 0, -1e9),
+            scores.masked_fill(each, -1e4),
+            (scores * 0.5).masked_fill(later, float("-inf")),
+        ]
+        return tuple(torch.softmax(one, -1) @ q for one in found)
+
+
+def test_attention_that_a_condition_hides_is_seen() -> None:
+    rng = torch.Generator().manual_seed(3)
+    q = torch.randn((2, 3, 5, 4), generator=rng)
+    keys, each = (torch.rand(shape, generator=rng) < 0.5 for shape in ((2, 1, 1, 5), (2, 1, 5, 5)))
+    given = (q, keys.to(torch.int32), each)
+    network = tc.networks.from_torch(Hidden().eval(), given)
+    made, done = rewrite(network)
+    kinds = ["hidden_by_all", "divided_shown_by_all", "divided_hidden_by_keys", "plain_hidden_by_each"]
+    assert {one.rule for one in done if one.rule.startswith("att")} == {f"attention_{kind}" for kind in kinds}
+    assert not any(call.function.startswith("softmax") for call in made.calls)
+    for mine, right in zip(made.reference(*given), Hidden()(*given), strict=True):
         np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-6)

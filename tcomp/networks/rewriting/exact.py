@@ -31,6 +31,14 @@ class Numbers:
     def tensor(self, shape: tuple[int, ...]) -> Tensor:
         return {at: self.any() for at in itertools.product(*map(range, shape))}
 
+    def truths(self, shape: tuple[int, ...]) -> Tensor:
+        """Truth values at random, of both kinds where there are several."""
+        found = {at: Fraction(self._random.randrange(2)) for at in itertools.product(*map(range, shape))}
+        if len(found) > 1:
+            first, second = self._random.sample(list(found), 2)
+            found[first], found[second] = Fraction(0), Fraction(1)
+        return found
+
     def call(self, name: str, given: list[Fraction]) -> Fraction:
         """What is rational is computed; any other function gives a positive number of which nothing is known."""
         if name in _FUNCTIONS:

@@ -236,6 +236,11 @@ class _Matcher:
                     yield from self._all(both, (expr.lhs, expr.rhs), axes, given, state)
                     if pattern.op in "+*":
                         yield from self._all(both, (expr.rhs, expr.lhs), axes, given, state)
+            case syntax.Conditional():
+                if isinstance(expr, syntax.Conditional):
+                    looked = (pattern.condition, pattern.then, pattern.otherwise)
+                    found = (expr.condition, expr.then, expr.otherwise)
+                    yield from self._all(looked, found, axes, given, state)
             case syntax.Unary():
                 if isinstance(expr, syntax.Unary) and expr.op == pattern.op:
                     yield from self._expression(pattern.operand, expr.operand, axes, given, state)
@@ -321,7 +326,8 @@ class _Matcher:
     def _holds(self, state: _State) -> bool:
         """Whether the rule's conditions hold."""
         rule, values = self.instance.rule, self.graph.values
-        if any(values[name].dtype != "float32" for name in state.values.values()):
+        kinds = self.instance.kinds
+        if any(values[found].dtype != kinds.get(name, "float32") for name, found in state.values.items()):
             return False
         if any(name in state.values and state.values[name] not in self.graph.network.weights for name in rule.weights):
             return False

@@ -126,7 +126,10 @@ def _proved(rule: Rule, pair: Pair) -> str:
         return "moves"
     for trial in range(_TRIALS_OF_LAYERS if "layer" in rule.words else _TRIALS):
         numbers = Numbers(trial)
-        given = {t.name: numbers.tensor(shape) for t, shape in zip(before.inputs, pair.shapes, strict=True)}
+        given = {
+            t.name: numbers.truths(shape) if t.dtype.name == "bool" else numbers.tensor(shape)
+            for t, shape in zip(before.inputs, pair.shapes, strict=True)
+        }
         for name, value in rule.when.items():
             given[name] = {(): Fraction(value)}
         one, two = (computed(side, given, _all_sizes(side, pair.sizes), numbers) for side in (before, after))

@@ -114,6 +114,12 @@ class Instance:
     after: syntax.Definition
     parameters: tuple[str, ...]
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The types of those parameters that are no floats."""
+        every = {parameter.name.name: parameter.type or "float" for parameter in self.before.inputs}
+        return {name: kind for name, kind in every.items() if kind != "float"}
+
 
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.strip().splitlines()]

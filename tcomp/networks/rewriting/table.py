@@ -49,30 +49,39 @@ _HEADS = "float(B,H,M,E) Q, float(B,H,E,N) K, float(B,H,N,G) V"
 _PARTS: dict[str, Word] = {"product": families.PRODUCT, "softmax": families.SOFTMAX}
 
 
-def _attention(name: str, mask: str = "", scaled: str = "") -> Rule:
-    """softmax(Q K y + mask) V, where the mask has these axes and 1 for others, ``scaled`` by ``*`` or ``/`` or not."""
+def _attention(name: str, mask: str = "", scaled: str = "", chosen: bool | None = None) -> Rule:
+    """softmax(Q K y + mask) V, where the mask has these axes and 1 for others, ``scaled`` by ``*`` or ``/`` or not.
+
+    A ``chosen`` one says where a score is the number z instead.
+    """
     score, lines = "S", ["S = $product(Q, K)"]
     if scaled:
         lines.append(f"T(b,h,m,n) = S(b,h,m,n) {scaled} y")
         score = "T"
     if mask:
-        lines.append(f"W(b,h,m,n) = {score}(b,h,m,n) + mask({mask})")
+        there = f"{score}(b,h,m,n)"
+        values = {None: f"{there} + mask({mask})", True: f"mask({mask}) ? z : {there}",
+                  False: f"mask({mask}) ? {there} : z"}  # fmt: skip
+        lines.append(f"W(b,h,m,n) = {values[chosen]}")
         score = "W"
     lines += [f"P = $softmax({score})", "Y = $product(P, V)"]
     extents = mask.upper().replace("0", "1")
     factor = {"": "1.0", "*": "y", "/": "r"}[scaled]
     after = ["U = $turned(K)", *["r = 1.0 / y"] * (scaled == "/")]
-    after.append(f"Y = $attention(Q, U, V{', mask' if mask else ''}, scale={factor})")
+    instead = "" if chosen is None else ", instead=z"
+    after.append(f"Y = $attention(Q, U, V{', mask' if mask else ''}, scale={factor}{instead})")
 
     def attention(_: Choice, shapes: Shapes) -> Definition:
-        given = (shapes["mask"], (*shapes["Q"][:-1], shapes["K"][-1])) if mask else (None, ())
-        return layers.attention(4, False, *given)
+        lengths = (*shapes["Q"][:-1], shapes["K"][-1]) if mask else ()
+        return layers.attention(4, False, shapes["mask"] if mask else None, lengths, chosen=chosen)
 
+    parameters = [_HEADS, *["float y"] * (scaled != "")]
+    if mask:
+        parameters += [f"float({extents}) mask"] if chosen is None else ["float z", f"bool({extents}) mask"]
     return Rule(
-        name, f"{_HEADS}{', float y' if scaled else ''}{f', float({extents}) mask' if mask else ''}", "\n".join(lines),
-        "\n".join(after), words=_PARTS,
+        name, ", ".join(parameters), "\n".join(lines), "\n".join(after), words=_PARTS,
         derived={"turned": lambda *_: elements.permute((0, 1, 3, 2)), "attention": attention},
-        numbers=frozenset("y" if scaled else ""), reassociates=True,
+        numbers=frozenset([*["y"] * (scaled != ""), *["z"] * (chosen is not None)]), reassociates=True,
     )  # fmt: skip
 
 
@@ -111,6 +120,12 @@ FORMS = (
     *(_attention(f"attention_masked_by_{what}", mask, "*") for what, mask in MASKS.items()),
     *(_attention(f"attention_divided_masked_by_{what}", MASKS[what], "/") for what in ("keys", "all", "each")),
     *(_attention(f"attention_plain_masked_by_{what}", MASKS[what]) for what in ("heads", "whole")),
+    *(
+        _attention(f"attention{form}_{word}_by_{what}", MASKS[what], scaled, chosen)
+        for chosen, word in ((True, "hidden"), (False, "shown"))
+        for form, scaled in (("", "*"), ("_divided", "/"), ("_plain", ""))
+        for what in ("keys", "all", "each", "whole")
+    ),
 )  # fmt: skip
 """What exporters write as several operators though it is one."""
 

@@ -153,8 +153,11 @@ def attention(
     lengths: Sequence[int],
     keys: Sequence[int] | None = None,
     hidden: bool = False,
+    chosen: bool | None = None,
 ) -> Definition:
     """softmax(scale Q K^T + mask) V; ``lengths`` is the shape of the scores, which a mask is repeated along.
+
+    Where a mask is ``chosen``, its elements are truth values: where they are that, a score is the number ``instead``.
 
     ``keys`` are the leading extents of keys and values where some queries share them.  With ``hidden`` a query whose
     scores are all -inf, for the mask hides all keys, gets 0 instead of NaN.
@@ -164,27 +167,33 @@ def attention(
     letters = repeated(f"{rows}ls", mask, lengths) if mask is not None else ""
     name = f"attention_{rank}d{'_causal' if causal else ''}"
     name += f"_keys_{shared}".replace("1", "o") if shared != rows else ""
-    name += f"_mask_{letters}".replace("1", "o") if mask is not None else ""
+    how = {None: "mask", True: "hide", False: "show"}[chosen]
+    name += f"_{how}_{letters}".replace("1", "o") if mask is not None else ""
     name += "_or_zero" if hidden else ""
     parameters = [f"{tensor(f'{rows}ld')} Q", f"{tensor(f'{shared}sd')} K", f"{tensor(f'{shared}se')} V"]
     key, content = (at(x, [*shared.replace("1", "0"), *last]) for x, last in (("K", "sd"), ("V", "se")))
-    parameters += [tensor(letters) + " mask"] if mask is not None else []
+    kind = tensor(letters) if chosen is None else tensor(letters).replace("float", "bool")
+    parameters += [f"{kind} mask"] if mask is not None else []
     score, weight = at("score", [*rows, "l", "s"]), at("weight", [*rows, "l", "s"])
     largest, total, o = at("largest", [*rows, "l"]), at("total", [*rows, "l"]), at("O", [*rows, "l", "e"])
-    added = f" + {at('mask', letters.replace('1', '0'))}" if mask is not None else ""
+    told = at("mask", letters.replace("1", "0"))
+    scaled = f"{score} * scale" + (f" + {told}" if mask is not None and chosen is None else "")
+    if chosen is not None:
+        scaled = f"{told} ? instead : {scaled}" if chosen else f"{told} ? {scaled} : instead"
     seen = (f"select(s <= l, {score}, -3.4028234e38)", f"s <= l ? exp({score} - {largest}) : 0.0")
     plain = (score, f"exp({score} - {largest})")
     compared, raised = seen if causal else plain
     lines = [
         f"  {score} +=! {at('Q', [*rows, 'l', 'd'])} * {key}",
-        f"  {score} = {score} * scale{added}",
+        f"  {score} = {scaled}",
         f"  {largest} max=! {compared}",
         f"  {weight} = {raised}",
         f"  {total} +=! {weight}",
         f"  {o} +=! {weight} * {content}",
         f"  {o} = {f'{largest} == -1.0 / 0.0 ? 0.0 : ' if hidden else ''}{o} / {total}",
     ]
-    return Definition(name, _def(name, [*parameters, "float scale"], "O", lines))
+    parameters += ["float scale", *(["float instead"] if chosen is not None else [])]
+    return Definition(name, _def(name, parameters, "O", lines))
 
 
 def pool2d(what: str) -> Definition:
