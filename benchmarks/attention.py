@@ -32,24 +32,30 @@ def attention(float(B,L,D) Q, float(B,S,D) K, float(B,S,E) V) -> (O) {
 }
 """
 
+_HIDDEN = "exp((s(b,i,j) - m(b,i)) * rsqrt(float(D)))"
+CAUSAL = TEXT.replace("max=! s(b,i,j)", "max=! j <= i ? s(b,i,j) : -3.4e38")
+CAUSAL = CAUSAL.replace(_HIDDEN, f"j <= i ? {_HIDDEN} : 0.0")
+
 CASES = (
     (12, 512, 512, 64), (12, 1024, 1024, 64), (12, 2048, 2048, 64), (4, 4096, 4096, 64), (1, 16384, 16384, 64),
     (16, 2048, 2048, 32), (12, 2048, 2048, 128), (3, 1000, 1500, 80), (12, 16, 4096, 64), (12, 1, 8192, 64),
 )  # fmt: skip
 """The first five are the goal's."""
 
+CAUSAL_CASES = ((12, 256, 256, 64), (12, 512, 512, 64), (12, 1024, 1024, 64), (12, 2048, 2048, 64), (4, 4096, 4096, 64))
+
 TOLERANCE = 1e-5
 
 
-def measure(case: tuple[int, int, int, int], rounds: int) -> dict[str, float]:
+def measure(case: tuple[int, int, int, int], rounds: int, causal: bool) -> dict[str, float]:
     """Milliseconds by implementation.  Raises AssertionError where results differ."""
     heads, queries, keys, channels = case
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(heads, n, channels, generator=generator) for n in (queries, keys, keys))
-    ours = tc.define(TEXT).attention
+    ours, theirs = tc.define(CAUSAL if causal else TEXT).attention, torch.nn.functional.scaled_dot_product_attention
     calls = {
         "tcomp": lambda: ours(q, k, v),
-        "torch": lambda: torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None])[0],
+        "torch": lambda: theirs(q[None], k[None], v[None], is_causal=causal)[0],
     }
     error = float((calls["tcomp"]() - calls["torch"]()).norm() / calls["torch"]().norm())
     assert error < TOLERANCE, f"{case} differs by {error:.1e}"
@@ -69,8 +75,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("out/benchmarks/attention.json"))
     chosen = parser.parse_args()
     wanted = set(filter(None, chosen.only.split(",")))
-    cases = {"x".join(map(str, case)): case for case in CASES}
-    found = {name: measure(case, chosen.rounds) for name, case in cases.items() if not wanted or name in wanted}
+    cases = {"x".join(map(str, case)): (case, False) for case in CASES}
+    cases |= {f"{'x'.join(map(str, case))} causal": (case, True) for case in CAUSAL_CASES}
+    found = {
+        name: measure(case, chosen.rounds, causal)
+        for name, (case, causal) in cases.items()
+        if not wanted or name in wanted
+    }
     rows = [
         (name, f"{t['tcomp']:.2f} ms", f"{t['torch']:.2f} ms", f"{t['torch'] / t['tcomp']:.2f}")
         for name, t in found.items()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcomp.grammar.tree.function import Read, walk
 from tcomp.mapping.machines.fitted.cpufusion import RESCALING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Plan, Rescaled
 from tcomp.mapping.rescaling.parts import rescaled
-from tcomp.mapping.rescaling.weights import Weights, weights_of
+from tcomp.mapping.rescaling.weights import Weights, scores_of, weights_of
 from tcomp.mapping.tiles.splitting import PART_MULTIPLE
 from tcomp.model.scop import Scop
 
@@ -25,7 +24,8 @@ def rescale_weights(plan: Plan, options: MappingOptions) -> Plan:
         weights = weights_of(scop, name)
         if weights is None or weights.rounded:
             continue
-        if weights.steps[1] >= RESCALING.least_steps and _is_computed(plan.scop, weights):
+        least = RESCALING.least_hidden_steps if weights.lowered and weights.hides else RESCALING.least_steps
+        if weights.steps[1] >= least and _is_computed(plan.scop, weights):
             steps = steps_of_a_part(weights.steps[1])
             scop, storages = rescaled(scop, weights, steps)
             done.append(Rescaled(name, steps, storages))
@@ -40,13 +40,8 @@ def steps_of_a_part(steps: int) -> int:
 
 def _is_computed(scop: Scop, weights: Weights) -> bool:
     """Whether scores are made of results of products that nothing else needs."""
-    read = {e.tensor for e in walk(weights.score) if isinstance(e, Read)}
-    return any(_is_for(scop, weights, storage) for storage in read if scop.storages[storage].role == "temporary")
-
-
-def _is_for(scop: Scop, weights: Weights, storage: str) -> bool:
-    """Whether a temporary holds results of products, for weights and their maximum alone."""
-    users = scop.users[storage]
-    writers = [s for s in users if s.target == storage]
-    contracted = any(s.kind == "update" and recognise_contraction(s) is not None for s in writers)
-    return contracted and all(s in (*writers, weights.statement, weights.maximum) for s in users)
+    return any(
+        s.target == storage and s.kind == "update" and recognise_contraction(s) is not None
+        for storage in scores_of(scop, weights)
+        for s in scop.users[storage]
+    )

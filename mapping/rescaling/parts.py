@@ -12,6 +12,10 @@ need a part of a row only.  They are combined by ``w(i,part) = exp(c*(a(i,part) 
 ``exp(x) exp(y)`` is ``exp(x + y)``; ``a`` is finite where a mask makes a whole part of ``s`` infinite.  The largest
 weight of a part is 1, so a sum below 1 is that of such a part.
 
+Where a condition on indices makes weights 0, as that of causal attention, and the maximum is one of low numbers there,
+parts of which a row sees no step are left out, with all that is made of them.  For the others the condition makes
+scores infinite instead of weights 0: so a row's maximum is read in the whole part.
+
 The rescaling is that of online softmax (Milakov and Gimelshein, 2018), in parts as in Flash-Decoding (Dao and others,
 2023).
 """
@@ -26,9 +30,9 @@ import numpy as np
 
 from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.ranges import Box
-from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, walk
+from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, Select, walk
 from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, read_of, replaced
-from tcomp.mapping.rescaling.weights import Weights
+from tcomp.mapping.rescaling.weights import Weights, unconditional
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.model.terms.storages import Storage, contiguous_strides
 from tcomp.values.operators import REDUCTIONS
@@ -39,7 +43,7 @@ def rescaled(scop: Scop, weights: Weights, steps: int) -> tuple[Scop, frozenset[
 
     Raises LegalityError if it would not sum what the program does.
     """
-    return _Rescaling(scop, weights, steps).done()
+    return Rescaling(scop, weights, steps).done()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,12 +56,13 @@ class _Parts:
     storage: str
 
 
-class _Rescaling(Builder):
+class Rescaling(Builder):
     """A program while weights are computed in parts."""
 
     def __init__(self, scop: Scop, weights: Weights, steps: int) -> None:
         super().__init__(scop, weights.statement, weights.steps, steps)
         self.weights = weights
+        self.seen = self.seen_parts()
 
     def done(self) -> tuple[Scop, frozenset[str]]:
         weights = self.weights
@@ -77,7 +82,8 @@ class _Rescaling(Builder):
             through = through.apply_range(read_of(combined[weights.total.name], scale.target).reverse())
             through = through.apply_range(combined[weights.total.name].write)
             _require(is_bijective(total.own.whole, weights.total.domain), weights.total)
-            _require(bool(through.is_equal(weights.total.write)), weights.total)
+            taken = self._taken(total, weights.total)
+            _require(bool(through.is_equal(weights.total.write.intersect_domain(taken))), weights.total)
         before = {weights.maximum.name: (*maximum.statements, top)} | {n: p.statements for n, p in sums.items()}
         instead = {weights.statement.name: (own, *(() if total is None else total.statements), scale)}
         instead |= {weights.maximum.name: (highest,)} | {name: (s,) for name, s in combined.items()}
@@ -106,7 +112,7 @@ class _Rescaling(Builder):
         """A reduction in parts; each divided by its ``total``, if there is one."""
         own = self.instances(statement, rows, step)
         assert statement.reduction is not None
-        domain = own.whole.domain()
+        domain = self._only_seen(own.whole.domain())
         elements = domain.project_out(isl.dim_type.set, len(own.results), len(own.indices) - len(own.results))
         storage = self.storage(f"{statement.target}_parts", statement.target, own.results, statement)
         kept = storage if total is None else self.stored(replace(storage, name=self.free(f"{storage.name}_acc")))
@@ -144,6 +150,42 @@ class _Rescaling(Builder):
         read = replace(weights, subscripts=self.subscripts((*rows, self.part, step)))
         return self._parts(statement, rows, step, dict.fromkeys((found.tensor,), read), total)
 
+    def seen_parts(self) -> isl.Set | None:
+        """The rows and parts with weights that are not 0; None where these are all, or the maximum needs others."""
+        weights = self.weights
+        statement, seen = weights.statement, weights.seen
+        if not weights.lowered or not weights.hides or (self._hands_out_maximum() and not weights.sees_all_rows):
+            return None
+        own = Instances(statement, "part", self.weights.rows, self.weights.step, self.part, self.first, self.steps)
+        found = own.whole.intersect_range(seen).domain()
+        count = len(self.weights.rows) + 1
+        found = found.project_out(isl.dim_type.set, count, found.dim(isl.dim_type.set) - count)
+        return found.reset_tuple_id().remove_divs().coalesce()
+
+    def _hands_out_maximum(self) -> bool:
+        """Whether a maximum is also for others than the weights: of a row that sees nothing it is a low number then."""
+        names = {self.weights.top, self.weights.maximum.target}
+        users = {s.name for name in names for s in self.scop.users[name] if s.target not in names}
+        role = self.storages[self.weights.top].role
+        return role != "temporary" or users != {self.weights.statement.name}
+
+    def _only_seen(self, domain: isl.Set) -> isl.Set:
+        """Those of some instances that belong to rows and parts that are seen, which are their first indices."""
+        if self.seen is None:
+            return domain
+        count = len(self.weights.rows) + 1
+        more = domain.dim(isl.dim_type.set) - count
+        seen = self.seen.insert_dims(isl.dim_type.set, count, more).set_tuple_name(domain.get_tuple_name())
+        return domain.intersect(seen)
+
+    def _taken(self, parts: _Parts, old: ScopStatement) -> isl.Set:
+        """The instances of a sum that parts take.  Raises LegalityError if one of the others has a weight not 0."""
+        taken = parts.update.domain.apply(parts.own.whole)
+        weights = self.weights.statement
+        left = read_of(old, weights.target).intersect_domain(old.domain.subtract(taken))
+        _require(bool(left.apply_range(weights.write.reverse()).range().is_disjoint(self.weights.seen)), old)
+        return taken
+
     def _top(self, maximum: _Parts) -> ScopStatement:
         """What the weights of a part are relative to: its maximum, or the lowest number where that is infinite."""
         dtype = self.storages[maximum.storage].dtype
@@ -162,10 +204,21 @@ class _Rescaling(Builder):
         indices = (*rows, self.part, step)
         storage = self.storage(f"{statement.target}_parts", statement.target, indices, statement, step)
         read = self.read(top.target, (*rows, self.part))
-        value = own.value(statement.value, {self.weights.top: read})
-        made = self.statement(own.name, "assign", own.whole.domain(), indices, storage, indices, value, None)
+        value = own.value(self._seen_or_zero(), {self.weights.top: read})
+        domain = self._only_seen(own.whole.domain())
+        made = self.statement(own.name, "assign", domain, indices, storage, indices, value, None)
         reported = tuple((i, own.value(value, {})) for i, value in statement.reported)
         return replace(made, renumbered=reported), own
+
+    def _seen_or_zero(self) -> Expr:
+        """A weight, where a condition makes it 0 by a score of -infinity: so the maximum is read everywhere."""
+        weights, value = self.weights, self.weights.statement.value
+        condition, seen = unconditional(value)
+        if condition is None or seen != weights.core:
+            return value
+        dtype = weights.score.dtype
+        hidden = Constant(float("-inf"), dtype, self.span)
+        return replaced(seen, weights.score, Select(condition, weights.score, hidden, dtype, self.span))
 
     def _scale(self, top: ScopStatement, total: _Parts | None) -> ScopStatement:
         """What the sums of a part count in those of all: their maximum against that of all, times their total.
@@ -231,10 +284,12 @@ class _Rescaling(Builder):
             for finish in parts.statements[2:]:
                 through = through.apply_range(read_of(finish, parts.update.target).reverse()).apply_range(finish.write)
             at = through.apply_range(read_of(combined, parts.storage).reverse())
-            _require(bool(at.apply_range(combined.write).is_equal(old.write)), old)
+            taken = self._taken(parts, old)
+            at = at.intersect_domain(taken)
+            _require(bool(at.apply_range(combined.write).is_equal(old.write.intersect_domain(taken))), old)
             used = whole.reverse().apply_range(read_of(parts.update, own.target)).apply_range(own.write.reverse())
             needed = read_of(old, before.target).apply_range(before.write.reverse())
-            _require(bool(used.apply_range(instances.whole).is_equal(needed)), old)
+            _require(bool(used.apply_range(instances.whole).is_equal(needed.intersect_domain(taken))), old)
             scaled = at.apply_range(read_of(combined, scale.target)).apply_range(scale.write.reverse())
             scaled = scaled.apply_range(read_of(scale, top.target))
             # Where a condition makes a weight 0 it is relative to nothing.

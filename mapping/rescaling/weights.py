@@ -25,6 +25,7 @@ from tcomp.grammar.tree.function import (
 from tcomp.model.evaluation import Frame as Values
 from tcomp.model.evaluation import evaluate
 from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.terms.unions import storage_of
 from tcomp.values.operators import INT64
 
 
@@ -35,7 +36,8 @@ class Weights:
     ``rows`` are the indices of the weights that the maximum has, in its order, ``step`` is the one it is taken over.
     ``core`` is ``exp(c*(score - maximum))``, which is the weight, perhaps where a condition holds, and 0 elsewhere.
     ``top`` is the tensor that the maximum is read from.  ``total`` is the sum of the weights alone, if there is one.
-    ``rounded`` says that scores, weights or what sums take of these are floats of different types.
+    ``rounded`` says that scores, weights or what sums take of these are floats of different types.  ``lowered`` says
+    that the maximum is one of low numbers where the condition makes weights 0.
     """
 
     statement: ScopStatement
@@ -48,6 +50,25 @@ class Weights:
     sums: tuple[ScopStatement, ...]
     total: ScopStatement | None
     rounded: bool = False
+    lowered: bool = False
+
+    @property
+    def seen(self) -> isl.Set:
+        """The instances whose weights are not 0, as far as indices tell: those that read the maximum."""
+        reads = [r for r in self.statement.reads if storage_of(r) == self.top]
+        return reads[0].domain() if reads else self.statement.domain
+
+    @property
+    def hides(self) -> bool:
+        """Whether a condition on indices makes weights 0."""
+        return not self.seen.is_equal(self.statement.domain)
+
+    @property
+    def sees_all_rows(self) -> bool:
+        """Whether each row has weights that are not made 0."""
+        step = self.statement.indices.index(self.step)
+        rows, seen = (s.project_out(isl.dim_type.set, step, 1) for s in (self.statement.domain, self.seen))
+        return bool(rows.is_equal(seen))
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -59,7 +80,7 @@ class Weights:
 def weights_of(scop: Scop, name: str) -> Weights | None:
     """What is to be known of weights to compute them in parts; None if they are none, or not only summed."""
     statement = scop.by_name[name]
-    condition, core = _unconditional(unrounded(statement.value))
+    condition, core = unconditional(unrounded(statement.value))
     core = unrounded(core)
     exponent = _exponent(core)
     difference = None if exponent is None else _difference(exponent, scop)
@@ -91,7 +112,8 @@ def weights_of(scop: Scop, name: str) -> Weights | None:
     rounded = len({score.dtype, core.dtype, statement.value.dtype}) > 1 or any(
         isinstance(e := _unconverted(cast), Read) and e.tensor == statement.target for cast in casts
     )
-    return Weights(statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total, rounded)
+    lowered = not _is_plain(maximum, names, score)
+    return Weights(statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total, rounded, lowered)
 
 
 def scores_of(scop: Scop, weights: Weights) -> dict[str, tuple[int, ...]]:
@@ -151,7 +173,7 @@ def _maximum(scop: Scop, tensor: str) -> ScopStatement | None:
     return None
 
 
-def _unconditional(value: Expr) -> tuple[Expr | None, Expr]:
+def unconditional(value: Expr) -> tuple[Expr | None, Expr]:
     """Where a weight is not 0, None for everywhere, and what it is there."""
     if isinstance(value, Select) and isinstance(value.otherwise, Constant) and value.otherwise.value == 0:
         return value.condition, value.then
@@ -224,6 +246,11 @@ def _same_values(
     own = ", ".join(f"i{d}" for d in range(len(weights.indices)))
     turn = isl.Map(f"{{ {weights.name}[{own}] -> {maximum.name}[{order}] }}")
     return bool(weights.domain.apply(turn).is_equal(maximum.domain))
+
+
+def _is_plain(maximum: ScopStatement, names: Mapping[str, str], score: Expr) -> bool:
+    """Whether a maximum is that of the scores themselves."""
+    return _renamed(maximum.value, {old: Index(new, INT64, score.span) for old, new in names.items()}) == score
 
 
 def is_low(expr: Expr) -> bool:

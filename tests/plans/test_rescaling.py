@@ -15,7 +15,7 @@ from tcomp.driver import Compilation, lower
 from tcomp.errors import LegalityError, PlanError
 from tcomp.grammar import define
 from tcomp.mapping.machines.fitted import cpufusion
-from tcomp.mapping.rescaling import building
+from tcomp.mapping.rescaling import building, parts
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.writer import plan_text
@@ -39,7 +39,7 @@ SIZES = {"B": 2, "L": 65, "S": 130, "D": 8, "E": 5}
 @pytest.fixture(autouse=True)
 def _short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 32, from rows of 64 on, so that small arrays have several."""
-    fitted = replace_fitted(cpufusion.RESCALING, least_steps=64, part=32)
+    fitted = replace_fitted(cpufusion.RESCALING, least_steps=64, least_hidden_steps=64, part=32)
     monkeypatch.setattr("tcomp.mapping.cpu.rescaling.RESCALING", fitted)
     monkeypatch.setenv("TCOMP_CACHE", "0")
 
@@ -159,6 +159,73 @@ def test_weights_may_be_zero_under_a_condition(condition: str) -> None:
     seen = (j <= i + 60) if "60" in condition else (j <= i + 65) & (j + 40 > i + 65)
     expected = attention(np.where(seen, scores(q, k), -np.inf), v, 8**-0.5)
     np.testing.assert_allclose(tc.define(text).f(q, k, v), expected, rtol=2e-5, atol=2e-6)
+
+
+def hidden(condition: str) -> str:
+    """Attention with weights that are 0 but where a condition holds."""
+    return ATTENTION.replace("max=! s(b,i,j)", f"max=! {condition} ? s(b,i,j) : -3.4e38").replace(
+        "exp((s(b,i,j) - m(b,i)) * rsqrt(float(D)))", f"{condition} ? exp((s(b,i,j) - m(b,i)) * rsqrt(float(D))) : 0.0"
+    )
+
+
+SEEN = {
+    "j <= i": lambda i, j: j <= i,
+    "j >= 2 * i": lambda i, j: j >= 2 * i,
+    "j <= i + 65 && j + 20 > i + 65": lambda i, j: (j <= i + 65) & (j + 20 > i + 65),
+    "j <= 3 * i && i % 3 == 0": lambda i, j: (j <= 3 * i) & (i % 3 == 0),
+    "j / 40 == i / 20": lambda i, j: j // 40 == i // 20,
+}
+
+
+@pytest.mark.parametrize("condition", SEEN)
+def test_parts_of_which_a_row_sees_nothing_are_left_out(condition: str) -> None:
+    made = compiled(hidden(condition))
+    i, j = np.arange(65)[:, None], np.arange(130)
+    seen = np.broadcast_to(SEEN[condition](i, j), (65, 130))
+    count = sum(seen[:, first : first + 32].any(1).sum() for first in range(0, 130, 32))
+    assert made.plan.rescaled and 0 < count < 65 * 5
+    domains = [made.plan.scop.by_name[name].domain.count_val().to_python() for name in ("S1t", "S3", "S2s")]
+    affine = not {"/", "%"} & {*condition}
+    assert all(2 * count <= found < 2 * 65 * 5 and (found == 2 * count or not affine) for found in domains)
+    q, k, v = arrays()
+    expected = attention(np.where(seen, scores(q, k), -np.inf), v, 8**-0.5)
+    np.testing.assert_allclose(tc.define(hidden(condition)).f(q, k, v), expected, rtol=2e-5, atol=2e-6)
+
+
+def test_a_maximum_that_is_handed_out_is_that_of_hidden_scores_too() -> None:
+    """Where a row sees nothing; else it is the same."""
+    q, k, v = arrays()
+    for condition in ("j <= i", "j < i"):
+        text = hidden(condition).replace("-> (O)", "-> (O, m)")
+        count = compiled(text).plan.scop.by_name["S1t"].domain.count_val().to_python()
+        assert (count == 2 * 65 * 5) == (condition == "j < i")
+        operation = tc.define(text).f
+        for one, other in zip(operation(q, k, v), operation.reference(q, k, v), strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+def test_only_weights_that_are_0_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    scop = scop_of(hidden("j <= i"))
+    weights = weights_of(scop, "S2")
+    assert weights is not None
+    assert weights.hides
+    seen = parts.Rescaling.seen_parts
+    fewer = isl.Set("{ [b, i, part] : i != 50 or part != 1 }")
+    monkeypatch.setattr(parts.Rescaling, "seen_parts", lambda self: seen(self).intersect(fewer))
+    with pytest.raises(LegalityError, match="does not take every step"):
+        rescaled(scop, weights, 16)
+
+
+STORED = ATTENTION.replace("  m(b,i)", "  s(b,i,j) = s(b,i,j) * 0.5 + M(i,j)\n  m(b,i)").replace(
+    "* rsqrt(float(D)))", ")").replace("float(B,S,E) V", "float(B,S,E) V, float(L,S) M")  # fmt: skip
+
+
+def test_scores_may_be_stored_before() -> None:
+    assert [r.weights for r in compiled(STORED).plan.rescaled] == ["S3"]
+    q, k, v = arrays()
+    mask = np.random.default_rng(5).standard_normal((65, 130)).astype(np.float32)
+    expected = attention(0.5 * scores(q, k) + mask, v, 1.0)
+    np.testing.assert_allclose(tc.define(STORED).f(q, k, v, mask), expected, rtol=2e-5, atol=2e-6)
 
 
 def test_infinities_and_nan_are_those_of_whole_rows() -> None:
