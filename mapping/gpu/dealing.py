@@ -282,7 +282,9 @@ def _deal_shared(scop: Scop, cluster: Cluster, box: tuple[int, ...], options: Ma
         else Deal(box[d], 1, 1, None)
         for d in range(len(box))
     )
-    vectors = [_neighbours(scop, main, p, threads) if options.distribution == "vectors" else 1 for p, threads in shares]
+    # Neighbours would have to be told from data round by round: a range is cut to rounds of single entries.
+    together = options.distribution == "vectors" and lanes is None
+    vectors = [_neighbours(scop, main, p, threads) if together else 1 for p, threads in shares]
     below = tuple(
         Share(p, threads, len(shape) + len(shares) - 1 - n, vectors[n]) for n, (p, threads) in enumerate(shares)
     )

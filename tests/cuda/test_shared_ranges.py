@@ -118,6 +118,12 @@ def test_lanes_run_along_what_lies_together() -> None:
     assert [(s.position, s.threads) for s in along_terms.shares] == [(2, 32)]
 
 
+def test_lanes_take_single_entries() -> None:
+    """Also where several could be loaded at a time: data cut the loop over rounds."""
+    for dealt in made(OVERLAPPING).plan.dealt.values():
+        assert [s.vector for s in dealt.shares] == [1]
+
+
 @NEEDS_COMPILER
 def test_a_block_shares_long_ranges() -> None:
     compilation = made(PRODUCT, R1=4, E=6600)
