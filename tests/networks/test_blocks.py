@@ -170,3 +170,9 @@ def test_what_does_not_fit_is_refused() -> None:
         tc.compile_network(ResidualBlock(), x)
     with pytest.raises(tc.NetworkError, match="not int"):
         tc.compile_network(3)
+
+
+def test_a_tuple_of_inputs_is_told_from_inputs() -> None:
+    module, x = torch.nn.Linear(3, 2).eval(), torch.ones(4, 3)
+    with pytest.raises(tc.NetworkError, match="one by one, not as one tuple"):
+        tc.compile_network(module, (x,))

@@ -51,7 +51,10 @@ def _exported(module: torch.nn.Module, example: tuple[Any, ...]) -> ExportedProg
         with torch.no_grad():
             return torch.export.export(module, example)
     except Exception as error:
-        raise NetworkError(f"torch.export cannot read the module: {error}") from error
+        hint = None
+        if len(example) == 1 and isinstance(example[0], tuple | list):
+            hint = "inputs are given one by one, not as one tuple, unless the module takes a tuple"
+        raise NetworkError(Diagnostic(f"torch.export cannot read the module: {error}", hint=hint)) from error
 
 
 def _network(program: ExportedProgram, name: str, fallback: frozenset[str]) -> Network:
