@@ -13,7 +13,8 @@ need a part of a row only.  They are combined by ``w(i,part) = exp(c*(a(i,part) 
 weight of a part is 1, so a sum below 1 is that of such a part.
 
 Where a condition on indices makes weights 0, as that of causal attention, and the maximum is one of low numbers there,
-parts of which a row sees no step are left out, with all that is made of them.  For the others the condition makes
+parts of which a row sees no step are left out, with all that is made of them; so they are where scores are low numbers
+there, if each row has others.  For the others the condition makes
 scores infinite instead of weights 0: so a row's maximum is read in the whole part.
 
 The rescaling is that of online softmax (Milakov and Gimelshein, 2018), in parts as in Flash-Decoding (Dao and others,
@@ -32,7 +33,7 @@ from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, Select, walk
 from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, read_of, replaced
-from tcomp.mapping.rescaling.weights import Weights, unconditional
+from tcomp.mapping.rescaling.weights import Weights, lowered, unconditional
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.model.terms.storages import Storage, contiguous_strides
 from tcomp.values.operators import REDUCTIONS
@@ -154,7 +155,8 @@ class Rescaling(Builder):
         """The rows and parts with weights that are not 0; None where these are all, or the maximum needs others."""
         weights = self.weights
         statement, seen = weights.statement, weights.seen
-        if not weights.lowered or not weights.hides or (self._hands_out_maximum() and not weights.sees_all_rows):
+        needs_all = lowered(weights.score) is not None or self._hands_out_maximum()
+        if not weights.lowered or not weights.hides or (needs_all and not weights.sees_all_rows):
             return None
         own = Instances(statement, "part", self.weights.rows, self.weights.step, self.part, self.first, self.steps)
         found = own.whole.intersect_range(seen).domain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -37,7 +38,7 @@ class Weights:
     ``core`` is ``exp(c*(score - maximum))``, which is the weight, perhaps where a condition holds, and 0 elsewhere.
     ``top`` is the tensor that the maximum is read from.  ``total`` is the sum of the weights alone, if there is one.
     ``rounded`` says that scores, weights or what sums take of these are floats of different types.  ``lowered`` says
-    that the maximum is one of low numbers where the condition makes weights 0.
+    that the maximum is one of low numbers where the condition makes weights 0, or that scores themselves are.
     """
 
     statement: ScopStatement
@@ -54,9 +55,14 @@ class Weights:
 
     @property
     def seen(self) -> isl.Set:
-        """The instances whose weights are not 0, as far as indices tell: those that read the maximum."""
-        reads = [r for r in self.statement.reads if storage_of(r) == self.top]
-        return reads[0].domain() if reads else self.statement.domain
+        """The instances whose weights are not 0, as far as indices tell: those that read the maximum, and scores.
+
+        Scores that are low numbers give weights that are 0 where a row has others.
+        """
+        hidden = lowered(self.score)
+        of_scores = {e.tensor for e in walk(hidden.then) if isinstance(e, Read)} if hidden is not None else {self.top}
+        domains = [r.domain() for r in self.statement.reads if storage_of(r) in of_scores]
+        return functools.reduce(isl.Set.union, domains) if domains else self.statement.domain
 
     @property
     def hides(self) -> bool:
@@ -112,8 +118,8 @@ def weights_of(scop: Scop, name: str) -> Weights | None:
     rounded = len({score.dtype, core.dtype, statement.value.dtype}) > 1 or any(
         isinstance(e := _unconverted(cast), Read) and e.tensor == statement.target for cast in casts
     )
-    lowered = not _is_plain(maximum, names, score)
-    return Weights(statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total, rounded, lowered)
+    low = not _is_plain(maximum, names, score) or lowered(score) is not None
+    return Weights(statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total, rounded, low)
 
 
 def scores_of(scop: Scop, weights: Weights) -> dict[str, tuple[int, ...]]:
@@ -251,6 +257,11 @@ def _same_values(
 def _is_plain(maximum: ScopStatement, names: Mapping[str, str], score: Expr) -> bool:
     """Whether a maximum is that of the scores themselves."""
     return _renamed(maximum.value, {old: Index(new, INT64, score.span) for old, new in names.items()}) == score
+
+
+def lowered(score: Expr) -> Select | None:
+    """A score that is a low number where a condition does not hold."""
+    return score if isinstance(score, Select) and is_low(score.otherwise) else None
 
 
 def is_low(expr: Expr) -> bool:

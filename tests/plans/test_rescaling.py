@@ -192,6 +192,17 @@ def test_parts_of_which_a_row_sees_nothing_are_left_out(condition: str) -> None:
     np.testing.assert_allclose(tc.define(hidden(condition)).f(q, k, v), expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("condition", ["j <= i", "j < i"])
+def test_low_scores_are_left_out_where_each_row_has_others(condition: str) -> None:
+    score = f"({condition} ? s(b,i,j) : -3.4e38)"
+    text = ATTENTION.replace("max=! s(b,i,j)", f"max=! {score}").replace("(s(b,i,j) - m(b,i))", f"({score} - m(b,i))")
+    made = compiled(text)
+    assert made.plan.rescaled
+    assert (made.plan.scop.by_name["S1t"].domain.count_val().to_python() < 2 * 65 * 5) == (condition == "j <= i")
+    q, k, v = arrays()
+    np.testing.assert_allclose(tc.define(text).f(q, k, v), tc.define(text).f.reference(q, k, v), rtol=2e-5, atol=2e-6)
+
+
 def test_a_maximum_that_is_handed_out_is_that_of_hidden_scores_too() -> None:
     """Where a row sees nothing; else it is the same."""
     q, k, v = arrays()
