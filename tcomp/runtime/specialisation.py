@@ -287,12 +287,13 @@ def _source(plain: dict[str, Any]) -> Source:
         Temporary(t["name"], DTYPES[t["dtype"]], tuple(t["shape"]), t["offset"]) for t in plain.pop("temporaries")
     )
     turns, otherwise = plain.pop("turns"), plain.pop("otherwise")
-    flags, aligned, told, packed = (tuple(plain.pop(f)) for f in ("flags", "aligned", "warnings", "packed"))
+    names = ("flags", "aligned", "warnings", "notes", "packed")
+    plain |= {name: tuple(plain[name]) for name in names}
     turns = None if turns is None else tuple(map(tuple, turns))
     otherwise = None if otherwise is None else _source(otherwise)
     return Source(
-        arguments=arguments, checks=checks, flags=flags, launches=launches, temporaries=temporaries,
-        aligned=aligned, warnings=told, packed=packed, turns=turns, otherwise=otherwise, **plain,
+        arguments=arguments, checks=checks, launches=launches, temporaries=temporaries, turns=turns,
+        otherwise=otherwise, **plain,
     )  # fmt: skip
 
 

@@ -364,7 +364,7 @@ def test_a_shared_reduction_is_started_by_the_thread_that_has_it() -> None:
 def test_threads_reduce_one_element_at_a_time() -> None:
     text = rows_shared().replace("(4i1)", "(0)").replace("shape = [4]\nlower", "shape = [16]\nlower")
     text = text.replace("[(floor((i0)/4))]", "[(0)]")
-    text = text.replace("{ S0[n, k] -> [(floor((k)/8))]", "{ S0[n, k] -> [(n)] }, { S0[n, k] -> [(floor((k)/8))]")
+    text = text.replace("{ S0[n, k] -> [(floor((k)/32))]", "{ S0[n, k] -> [(n)] }, { S0[n, k] -> [(floor((k)/32))]")
     for mark, row in {"lanes0_0": "S0i[n] -> [(n)]", "point0": "S0f[n] -> [(n)]"}.items():
         text = re.sub(rf'( *)mark: "{mark}"\n', rf'\g<0>\1child:\n\1  schedule: "[{{ {row} }}]"\n', text)
     refused_rows(text, "threads of reduce0 have several elements of B_acc0 at a time")
