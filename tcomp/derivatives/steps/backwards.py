@@ -19,6 +19,7 @@ from tcomp.derivatives.gathering.gathers import Contribution, Place, contributio
 from tcomp.derivatives.saving import check_save
 from tcomp.derivatives.steps.inplace import moved_by, reads_its_target
 from tcomp.derivatives.steps.nests import Item, mentioned, statements_in
+from tcomp.derivatives.steps.relative import begins
 from tcomp.derivatives.steps.sweeps import sweeps_of
 from tcomp.derivatives.steps.swept import Swept
 from tcomp.derivatives.text import (
@@ -183,15 +184,21 @@ class _Backwards(Swept):
     def _overwritten(self, position: int) -> tuple[tuple[Expr, ...], tuple[Expr, ...], tuple[syntax.Range, ...]]:
         """What a statement may overwrite in a step: its subscripts, those where it is kept, and ranges.
 
-        Where data choose it, that is all of the tensor.
+        It is kept by steps and indices, each counted from where its part begins.  Where data choose it, that is all of
+        the tensor.
         """
         statement = self.function.statements[position]
-        steps = tuple(name(step.index) for step in statement.steps)
+        outer = () if statement.scatters else self.outer(position)
+        parts = begins(statement, outer)
+
+        def counted(index: str) -> Expr:
+            return syntax.Binary("-", name(index), self._text(parts[index])) if index in parts else name(index)
+
+        kept = tuple(map(counted, (*(step.index for step in statement.steps), *outer)))
         if statement.scatters:
             indices, ranges = self.whole(statement.target)
-            return indices, (*steps, *indices), ranges
-        outer = tuple(map(name, self.outer(position)))
-        return self.places(position), (*steps, *outer), self.ranges(position, outer=True)
+            return indices, (*kept, *indices), ranges
+        return self.places(position), kept, self.ranges(position, outer=True)
 
     def _keep(self, position: int) -> syntax.Statement:
         places, kept, ranges = self._overwritten(position)
