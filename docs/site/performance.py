@@ -68,7 +68,9 @@ def pages(folder: Path, head: str, found: list[Section]) -> Iterator[tuple[str, 
             for file in section.bars:
                 what = "Above 1, tcomp is faster than the fastest of the others."
                 parts.append(f"![A bar for each row. {what}](site:performance/{_picture(file)})\n")
-            parts.append(section.text + "\n")
+            # A section that has a page to itself is one level higher there, and so is what it consists of.
+            text = section.text if len(members) > 1 else re.sub(r"^###", "##", section.text, flags=re.MULTILINE)
+            parts.append(text + "\n")
         yield place, "\n".join(parts)
 
 

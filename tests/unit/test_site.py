@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import tcomp
@@ -55,6 +56,9 @@ def test_what_was_measured_is_shown() -> None:
     assert "performance/cpu-the-18-workloads.md" in pages
     assert "![A bar for each row." in pages["performance/gpu-27-fp32-kernels.md"]
     assert all(place in pages for place in performance.anchors(sections).values())
+    for page in pages.values():
+        levels = [len(line) - len(line.lstrip("#")) for line in page.splitlines() if line.startswith("#")]
+        assert levels[0] == 1 and all(below <= level + 1 for level, below in pairwise(levels))
     assert performance.ratios({"benchmark": "attention", "rows": {"a": {"tcomp": 2.0, "torch": 3.0}}}) == [("a", 1.5)]
 
 
