@@ -107,6 +107,9 @@ CAPTIONS: dict[str, Caption] = {
         "[results](site:performance/index.md).",
     ),
     "speed.svg": Caption("Beside others on an H100", "How many times as fast as the fastest of the others."),
+    "passes.svg": Caption(
+        "Which pass of networks pays", "How many times as long networks of six classes take without each of the passes."
+    ),
     "rooms.svg": Caption("The rooms of the code", "Each box is a folder."),
 }
 """The pictures of the gallery by the names of their files, in the order in which they are shown."""
