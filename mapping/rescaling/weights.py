@@ -20,6 +20,7 @@ from tcomp.grammar.tree.function import (
     Select,
     Size,
     Unary,
+    Within,
     map_children,
     walk,
 )
@@ -260,8 +261,16 @@ def _is_plain(maximum: ScopStatement, names: Mapping[str, str], score: Expr) -> 
 
 
 def lowered(score: Expr) -> Select | None:
-    """A score that is a low number where a condition does not hold."""
-    return score if isinstance(score, Select) and is_low(score.otherwise) else None
+    """A score that is a low number where a condition does not hold, and reads all that it does wherever it holds."""
+    if not isinstance(score, Select) or not is_low(score.otherwise):
+        return None
+    return score if all(map(_is_always_read, walk(score.then))) else None
+
+
+def _is_always_read(expr: Expr) -> bool:
+    """Whether a part of a value is no choice of what is read: no condition, no boundary, no range that data give."""
+    choices = isinstance(expr, Select | Within) or (isinstance(expr, Binary) and expr.op in ("&&", "||"))
+    return not choices and not (isinstance(expr, Read) and expr.boundary is not None)
 
 
 def is_low(expr: Expr) -> bool:
