@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
 from tcomp.errors import SourceText
+from tcomp.grammar.ranges.affine import to_set
 from tcomp.grammar.tree.function import (
     Binary,
     Call,
@@ -20,14 +20,12 @@ from tcomp.grammar.tree.function import (
     Select,
     Size,
     Unary,
-    Within,
     map_children,
     walk,
 )
 from tcomp.model.evaluation import Frame as Values
 from tcomp.model.evaluation import evaluate
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.terms.unions import storage_of
 from tcomp.values.operators import INT64
 
 
@@ -53,17 +51,22 @@ class Weights:
     total: ScopStatement | None
     rounded: bool = False
     lowered: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def seen(self) -> isl.Set:
-        """The instances whose weights are not 0, as far as indices tell: those that read the maximum, and scores.
+        """The instances whose weights are not 0, as far as conditions on indices tell.
 
         Scores that are low numbers give weights that are 0 where a row has others.
         """
+        found = self.statement.domain
+        for position, index in enumerate(self.statement.indices):
+            found = found.set_dim_name(isl.dim_type.set, position, index)
         hidden = lowered(self.score)
-        of_scores = {e.tensor for e in walk(hidden.then) if isinstance(e, Read)} if hidden is not None else {self.top}
-        domains = [r.domain() for r in self.statement.reads if storage_of(r) in of_scores]
-        return functools.reduce(isl.Set.union, domains) if domains else self.statement.domain
+        for condition in (unconditional(unrounded(self.statement.value))[0], hidden and hidden.condition):
+            where = None if condition is None else to_set(condition, found.get_space(), self.sizes)
+            found = found if where is None else found.intersect(where)
+        return found
 
     @property
     def hides(self) -> bool:
@@ -120,7 +123,9 @@ def weights_of(scop: Scop, name: str) -> Weights | None:
         isinstance(e := _unconverted(cast), Read) and e.tensor == statement.target for cast in casts
     )
     low = not _is_plain(maximum, names, score) or lowered(score) is not None
-    return Weights(statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total, rounded, low)
+    return Weights(
+        statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total, rounded, low, scop.sizes
+    )
 
 
 def scores_of(scop: Scop, weights: Weights) -> dict[str, tuple[int, ...]]:
@@ -261,16 +266,8 @@ def _is_plain(maximum: ScopStatement, names: Mapping[str, str], score: Expr) -> 
 
 
 def lowered(score: Expr) -> Select | None:
-    """A score that is a low number where a condition does not hold, and reads all that it does wherever it holds."""
-    if not isinstance(score, Select) or not is_low(score.otherwise):
-        return None
-    return score if all(map(_is_always_read, walk(score.then))) else None
-
-
-def _is_always_read(expr: Expr) -> bool:
-    """Whether a part of a value is no choice of what is read: no condition, no boundary, no range that data give."""
-    choices = isinstance(expr, Select | Within) or (isinstance(expr, Binary) and expr.op in ("&&", "||"))
-    return not choices and not (isinstance(expr, Read) and expr.boundary is not None)
+    """A score that is a low number where a condition does not hold."""
+    return score if isinstance(score, Select) and is_low(score.otherwise) else None
 
 
 def is_low(expr: Expr) -> bool:
