@@ -367,6 +367,42 @@ def test_refusals() -> None:
         tc.define(text).f.gradient()
 
 
+KEPT: Mapping[str, tuple[str, str, int]] = {
+    "an element that another statement has overwritten before, and the last of two contents": (
+        (
+            "S(i) = X(i) for t in 0:2 { for q in 0:2 {"
+            " u(i) = X(i) * S(i)  S(i) = S(i) * u(i)  u(i) = 2 * S(i)  S(i) = S(i) + u(i) } }"
+        ),
+        "was_u",
+        1,
+    ),
+    "a result is read in place of what it was made of": (
+        "S(i) = X(i) for t in 0:2 { for q in 0:2 { u(i) = 0.5 * S(i)  S(i) = exp(u(i)) } }",
+        "was_u",
+        0,
+    ),
+    "a row above": (
+        "S(i) = X(i) for b in 0:2 { for k in 2*b:2*b+2 { S(j) = S(j) * S(k) where j in k+1:N } }",
+        "was_S",
+        1,
+    ),
+    "a row that is not written again": (
+        "S(i) = X(i) for b in 0:2 { for k in 2*b:2*b+2 { S(j) = S(j) + S(k) * S(k) where j in k+1:N } }",
+        "was_S",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_kept(name: str) -> None:
+    body, kept, count = KEPT[name]
+    f = tc.define(f"def f(double(N) X) -> (S) {{ {body} }}").f
+    text = f.gradient(save=()).text
+    assert text.count(f"{kept}(") + text.count(f"{kept}_(") == 2 * count
+    assert check(f, {"N": 4}, 1, depth=1).kind == "passed"
+
+
 @pytest.mark.parametrize("name", ["lu", "ludcmp", "cholesky"])
 @pytest.mark.parametrize(("n", "block"), [(5, 2), (4, 2)])
 def test_factors_in_blocks_of_columns(name: str, n: int, block: int) -> None:
@@ -385,8 +421,13 @@ def test_factors_in_blocks_of_columns(name: str, n: int, block: int) -> None:
     }[name]()
     inputs = [a, b] if name == "ludcmp" else [a]
     expected = torch.autograd.grad(whole, inputs, torch.tensor(d))
-    backward = tc.define(text)[name].gradient().backward
-    found = backward.reference(*(t.detach().numpy() for t in inputs), block, d)
+    f = tc.define(text)[name]
+    g, arrays = f.gradient(), [*(t.detach().numpy() for t in inputs), block]
+    assert "was_" not in g.text, "all values that it reads are there at the end"
+    output = f.function.outputs[0].name
+    given = dict(zip([*(t.name for t in f.function.inputs)], arrays, strict=True))
+    taken = g.arguments(given | {output: f.reference(*arrays)}, {"N": n}, [d])
+    found = g.backward.reference(*taken)
     for own, other in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
         if name == "cholesky":  # torch shares what is symmetric
             own = (np.tril(own) + np.tril(own).T) / 2

@@ -114,7 +114,7 @@ class _Alongside(InPlace):
                 yield from made
                 before = product(here, factor)
         value: Expr = ZERO
-        adjoints = self.chain().push(statement.value, seed, guards)
+        adjoints = self.chain(position).push(statement.value, seed, guards)
         moving = [a for a in adjoints if a.read.tensor in self.moving]
         parts = [self.cast(self._part(a), statement.target, statement) for a in moving]
         for number, part in enumerate(parts):

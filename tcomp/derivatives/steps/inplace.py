@@ -116,7 +116,8 @@ class InPlace(Derivation):
     def zero(self, tensor: str) -> Expr:
         return syntax.Cast("double", ZERO) if self.wide(tensor) == "double" else ZERO
 
-    def chain(self) -> ChainRule:
+    def chain(self, position: int) -> ChainRule:
+        """What goes through the statement at a position."""
         return ChainRule(self.function.source, {t: t for t in self.function.tensors}, self.box)
 
     def places(self, position: int) -> tuple[Expr, ...]:

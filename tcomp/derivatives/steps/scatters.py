@@ -25,7 +25,8 @@ class Scatters(InPlace):
         self.adjoints: dict[str, str] = {}
 
     def contributions(self, position: int, seed: Expr, guards: tuple[Expr, ...] = ()) -> dict[Target, Expr]:
-        return self.scattered(position, self.chain().push(self.function.statements[position].value, seed, guards))
+        value = self.function.statements[position].value
+        return self.scattered(position, self.chain(position).push(value, seed, guards))
 
     def scattered(self, position: int, adjoints: Iterable[Adjoint]) -> dict[Target, Expr]:
         """What is added to each element that is read."""

@@ -42,7 +42,7 @@ class Swept(Scatters):
             statement, arrays = statements[position], dict[tuple[Expr, str], str]()
             outside: list[Adjoint] = []
             inside: dict[tuple[str, Shift], Expr] = {}
-            for adjoint in self.chain().push(statement.value, element(own, here)):
+            for adjoint in self.chain(position).push(statement.value, element(own, here)):
                 tensor = adjoint.read.tensor
                 if tensor not in given:
                     outside.append(adjoint)
