@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tcomp.backends.arena import ALIGNMENT, lay_out
-from tcomp.backends.c.contractions.aheadpanels import ahead_panels
+from tcomp.backends.c.contractions.aheadpanels import Boxes, ahead_panels
 from tcomp.backends.c.contractions.groupedpanels import panel_of
 from tcomp.backends.c.contractions.keptpanels import KeptPanel, kept_panels, nested, panel_by_panel
 from tcomp.backends.c.contractions.matrixtiles import declared_shape
 from tcomp.backends.c.contractions.operations import Operations
 from tcomp.backends.c.contractions.panels import Panel
+from tcomp.backends.c.contractions.resultlines import lines_behind
 from tcomp.backends.c.frame import KernelFrame
 from tcomp.backends.c.loops.blockscans import running_value
 from tcomp.backends.c.loops.instances import executed
@@ -84,7 +85,9 @@ class Emitter:
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
         self.lines: list[str] = []
         self.scans: dict[str, RunningValue] = {}
-        self.operations = Operations(plan, machine, self._speller, self._captured, grouped, self.corners)
+        self.boxes = Boxes(self.ahead, self.panels, machine)
+        facts = (plan, machine, self._speller, self._captured, grouped, self.corners)
+        self.operations = Operations(*facts, self.boxes.coming)
         self.rows = RowLoops(plan, machine, self._speller, self._plain, self._captured)
         self.uses_threads = False
         self.begun: set[str] = set()
@@ -189,7 +192,7 @@ class Emitter:
                 statement = self.scop.by_name[operation.statement]
                 for length in (number + 2, number + 1):
                     around = (*nodes[:number], None)[0], (*nodes[number + 1 : length], None)[0]
-                    if length <= len(nodes) and self._contract(node, statement, depth, *around):
+                    if length <= len(nodes) and self._contract(node, statement, depth, *around, nodes[length:]):
                         return length
             if isinstance(node, For) and (length := self._accumulated(nodes, number, depth)):
                 return length
@@ -263,6 +266,7 @@ class Emitter:
             self._declare(buffer, node.around, depth + 1)
         for panel in panels:
             self.corners[panel.name] = affine_expressions(panel.copy.lower, node.around)
+            self.boxes.enter(panel, self.corners[panel.name])
             corner = [loop_text(e) for e in self.corners[panel.name]]
             for line in self._panel(panel, corner):
                 self._put(depth + 1, line)
@@ -312,7 +316,8 @@ class Emitter:
             self.uses_threads = True
             largest = self._largest()
             work = None if largest or kept else row_work(loops, tile, self.narrowed, self._unchecked)
-            tiles = self._captured(tile)
+            with self.boxes.inside(*loops):
+                tiles = self._captured(tile)
             own += declared_shape(tiles)
             lines = shared_out(loops, tiles, own, instances, self.threads, largest, work)
         else:
@@ -345,7 +350,8 @@ class Emitter:
         name, lower, upper = node.iterator, loop_text(node.lower), loop_text(node.upper)
         increment = f"{name}++" if node.step == 1 else f"{name} += {node.step}"
         self._put(depth, f"for (long {name} = {lower}; {name} < {upper}; {increment}) {{")
-        body(node.body, depth + 1)
+        with self.boxes.inside(node):
+            body(node.body, depth + 1)
         self._put(depth, "}")
 
     def _reduce(self, node: LoopNode, depth: int) -> None:
@@ -372,13 +378,14 @@ class Emitter:
         depth: int,
         start: LoopNode | None = None,
         after: LoopNode | None = None,
+        behind: tuple[LoopNode, ...] = (),
     ) -> bool:
         """Spell the register tile of a ``contract`` operation in vectors; False if it has to be plain loops."""
         lines = self.operations.contracted(operation, statement, start, after)
         if lines is None:
             return False
         self._put(depth, "{")
-        for line in lines:
+        for line in (*lines_behind(behind, self.plan, self.machine, self._unchecked), *lines):
             self._put(depth + 1, line)
         self._put(depth, "}")
         return True

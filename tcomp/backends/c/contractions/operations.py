@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tcomp.backends.c.contractions.aheadpanels import NextBox
 from tcomp.backends.c.contractions.dotproducts import DotContraction, GroupedOperand
 from tcomp.backends.c.contractions.lanesums import LaneSums
 from tcomp.backends.c.contractions.matrixtiles import MatrixContraction
@@ -28,6 +29,7 @@ class Operations:
 
     ``speller`` spells the instances of a statement, ``captured`` gives the lines of a node; ``grouped`` has the copies
     of each statement that have groups of steps, ``corners`` the corners of those that are declared around an operation.
+    ``coming`` gives what a statement's operation may fetch meanwhile for the one after it.
     """
 
     plan: Plan
@@ -36,6 +38,7 @@ class Operations:
     captured: Callable[[LoopNode], list[str]]
     grouped: Mapping[str, Mapping[Read, Panel]]
     corners: Mapping[str, tuple[LoopExpr, ...]]
+    coming: Callable[[str], NextBox | None]
 
     def contracted(
         self, operation: Scope, statement: ScopStatement, start: LoopNode | None, after: LoopNode | None
@@ -67,7 +70,8 @@ class Operations:
             return [line for n in (start, inner, after) if n is not None for line in self.captured(n)]
 
         edges = scop.around is not None and scop.around.open
-        contraction = Contraction(*facts, bordered=places.bordered, edges=edges)
+        coming = self.coming(statement.name)
+        contraction = Contraction(*facts, bordered=places.bordered, edges=edges, coming=coming)
         lines = contraction.lines(plainly) or LaneSums(*facts).lines(plainly)
         if grouped:
             whole = all(o.groups.depth for o in grouped.values())

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tcomp.backends.c.contractions.aheadpanels import NextBox
 from tcomp.backends.c.contractions.edges import (
     clamped,
     edge_after,
@@ -55,7 +56,7 @@ class Contraction:
     that the accumulators are zero before, whatever lies in memory.  The results go to the elements of ``result``, if
     that is given, else to the accumulators; ``fetches`` says that their lines are fetched before the first step.
     ``bordered`` gives the place of a read with a boundary, and what lies outside.  Where calls say how many rows and
-    columns there are, ``edges`` may be tiles of memory.
+    columns there are, ``edges`` may be tiles of memory.  ``coming`` is what its steps fetch for those that come next.
     """
 
     statement: ScopStatement
@@ -69,6 +70,7 @@ class Contraction:
     fetches: bool = False
     bordered: Callable[[Read, Mapping[str, LoopExpr]], tuple[Place, Border] | None] | None = None
     edges: bool = False
+    coming: NextBox | None = None
 
     def lines(self, fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
         """The C text; None if it is no case for vectors.  ``fallback`` spells loops as they are, for odd extents."""
@@ -302,9 +304,12 @@ class Contraction:
             yield f"{vector} {cell(r, v)} = {'{0}' if self.from_zero else value};"
         written = f"{C_STORAGE_TYPES[result.place.dtype.name]} *const {result.name} = &{result.place.text};"
         yield from self._fetched(written, result, tile)
+        before, within = (self.coming.fetched(self.nest) if self.coming is not None else None) or ("", "")
+        yield from filter(None, [before])
         yield from heads_of_steps(self.nest, tile.rows)
         depth = len(self.nest.steps)
         inside = "  " * depth
+        yield from (inside + line for line in filter(None, [within]))
         yield from (inside + line for line in step_lines(tile, operands, offsets, self.dtype))
         for d in range(depth - 1, -1, -1):
             yield "  " * d + "}"

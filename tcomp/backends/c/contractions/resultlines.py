@@ -1,17 +1,28 @@
-"""The lines of memory that a register tile writes, fetched before its first step.
+"""The lines of memory that a register tile writes, fetched before its first step, and those that what follows it needs.
 
 A store to a line that is not near waits for the line, and stores leave the processor in order: where a tile writes
 short pieces of rows that lie far apart, which nothing fetches ahead, they wait one after another.  The steps of the
-reduction are time enough to fetch them.
+reduction are time enough to fetch them.  Where functions of elements follow, they are what reads and writes memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from tcomp.backends.spelling import Speller, loop_text
+from tcomp.grammar.tree.function import Expr, Read, depends_on_data, walk
+from tcomp.loops.indexing import constant_extent, step_of
+from tcomp.loops.ir import Execute, For, LoopExpr, LoopNode, substitute
+from tcomp.loops.ir import walk as nodes_below
 from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
 from tcomp.mapping.machines.fitted.cputext import RESULT_LINES
 from tcomp.mapping.plan.values import Plan
+from tcomp.mapping.tiles.strides import coefficient
+from tcomp.model.scop import ScopStatement
+
+Access = tuple[str, tuple[Expr, ...], bool]
+"""A tensor, the subscripts of an element, and whether that is written."""
 
 
 def are_far(plan: Plan, machine: Machine, storage: str) -> bool:
@@ -22,12 +33,87 @@ def are_far(plan: Plan, machine: Machine, storage: str) -> bool:
     return there.bytes > RESULT_LINES.near_share * machine.nearest_cache
 
 
-def fetched_lines(pointer: str, runs: Iterable[tuple[int, int]], itemsize: int) -> Iterator[str]:
+def lines_behind(
+    nodes: Sequence[LoopNode], plan: Plan, machine: Machine, speller: Callable[..., Speller]
+) -> Iterator[str]:
+    """The C statements that fetch what loops over the rows and columns of a register tile read and write behind it.
+
+    Only what is far, and of which columns are neighbours; ``speller`` spells the instances of a statement.
+    """
+    found: dict[Access, None] = {}
+    for node in nodes:
+        loops, body = _loops_of(node)
+        for call in nodes_below(body) if loops else ():
+            if not isinstance(call, Execute):
+                continue
+            statement = plan.scop.by_name[call.statement]
+            for access in _accesses(statement):
+                runs = _runs(plan, call, statement, access, loops)
+                if access in found or not runs or not _are_beyond(plan, machine, access[0]):
+                    continue
+                found[access] = None
+                at = [functools.reduce(_begun, loops, argument) for argument in call.arguments]
+                spelled = speller(statement.name, dict(zip(statement.indices, map(loop_text, at), strict=True)))
+                element = spelled.element(access[0], tuple(map(spelled.subscript, access[1])))
+                itemsize = plan.scop.storages[access[0]].dtype.itemsize
+                yield from fetched_lines(f"(&{element})", runs, itemsize, written=access[2])
+
+
+def _loops_of(node: LoopNode) -> tuple[list[For], LoopNode]:
+    """The loops of rows and columns, whose extents are known, and what they run; no loops if it is something else."""
+    loops: list[For] = []
+    while isinstance(node, For) and len(loops) < 2 and constant_extent(node.lower, node.upper) is not None:
+        loops.append(node)
+        node = node.body
+    return ([] if any(isinstance(n, For) for n in nodes_below(node)) else loops), node
+
+
+def _begun(expr: LoopExpr, loop: For) -> LoopExpr:
+    return substitute(expr, loop.iterator, loop.lower)
+
+
+def _accesses(statement: ScopStatement) -> Iterator[Access]:
+    """What a statement reads as it lies, and what it writes, where no data choose it."""
+    reads = (e for e in walk(statement.value) if isinstance(e, Read) and e.boundary is None)
+    places = [*((r.tensor, r.subscripts, False) for r in reads), (statement.target, statement.subscripts, True)]
+    return (place for place in places if not any(map(depends_on_data, place[1])))
+
+
+def _runs(
+    plan: Plan, call: Execute, statement: ScopStatement, access: Access, loops: Sequence[For]
+) -> list[tuple[int, int]]:
+    """The runs of elements that loops touch, from the first element on; none where columns are no neighbours."""
+    strides, sizes = plan.scop.storages[access[0]].known_strides, plan.scop.sizes
+    apart: list[int] = []
+    for loop in loops:
+        steps = [step_of(argument, loop.iterator) for argument in call.arguments]
+        moved = 0
+        for subscript, stride in zip(access[1], strides, strict=True):
+            each = [coefficient(subscript, index, sizes) for index in statement.indices]
+            if stride is None or None in each or None in steps:
+                return []
+            moved += stride * sum((c or 0) * (s or 0) for c, s in zip(each, steps, strict=True))
+        apart.append(moved)
+    if apart[-1] != 1:
+        return []
+    counts = [constant_extent(loop.lower, loop.upper) or 0 for loop in loops]
+    return [(row * apart[0], counts[-1]) for row in range(counts[0])] if len(loops) == 2 else [(0, counts[0])]
+
+
+def _are_beyond(plan: Plan, machine: Machine, storage: str) -> bool:
+    """Whether a tensor lies in memory, and in more of it than stays in the second cache."""
+    far = are_far(plan, machine, storage)
+    return far and plan.scop.storages[storage].bytes > RESULT_LINES.behind_share * machine.middle_cache
+
+
+def fetched_lines(
+    pointer: str, runs: Iterable[tuple[int, int]], itemsize: int, *, written: bool = True
+) -> Iterator[str]:
     """The C statements that fetch ``runs`` to write there: the first elements behind a pointer, and how many."""
     line = LINE_BYTES // itemsize
     for first, end in _together(runs, line):
-        yield from (_fetched(pointer, element) for element in range(first, end - 1, line))
-        yield _fetched(pointer, end - 1)
+        yield from (_fetched(pointer, element, written) for element in range(first, end - 1, line))
+        yield _fetched(pointer, end - 1, written)
 
 
 def _together(runs: Iterable[tuple[int, int]], line: int) -> Iterator[tuple[int, int]]:
@@ -43,5 +129,5 @@ def _together(runs: Iterable[tuple[int, int]], line: int) -> Iterator[tuple[int,
         yield first, end
 
 
-def _fetched(pointer: str, element: int) -> str:
-    return f"__builtin_prefetch({pointer} + {element}, 1);"
+def _fetched(pointer: str, element: int, written: bool) -> str:
+    return f"__builtin_prefetch({pointer} + {element}, {int(written)});"
