@@ -18,7 +18,7 @@ from tcomp.grammar.tree.function import Binary, Cast, Expr, Read
 from tcomp.mapping.gpu.matrices.deals import deals_of_columns, deals_of_rows
 from tcomp.mapping.gpu.memories import shared_budget
 from tcomp.mapping.gpu.wholesteps import is_zero_outside
-from tcomp.mapping.machines.atoms import ATOMS, GROUP_COLUMNS, MOST_GROUP_COLUMNS, Atom
+from tcomp.mapping.machines.atoms import ATOMS, GROUP_COLUMNS, MOST_GROUP_COLUMNS, MOST_SHORT_STEPS, Atom
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, Gpu
 from tcomp.mapping.options.options import MappingOptions
@@ -122,14 +122,18 @@ def multiplies(atom: Atom, scop: Scop, statement: ScopStatement) -> bool:
     assert isinstance(statement.value, Binary)
     factors = (statement.value.lhs, statement.value.rhs)
     sums = {scop.storages[statement.target].dtype.name, statement.value.dtype.name, *(f.dtype.name for f in factors)}
-    return sums == {atom.sums} and all(_is_operand(atom, scop, f) for f in factors)
+    kinds = sorted(_operand(atom, f).dtype.name for f in factors)
+    return sums == {atom.sums} and kinds == sorted(atom.kinds) and all(_is_operand(atom, scop, f) for f in factors)
+
+
+def _operand(atom: Atom, factor: Expr) -> Expr:
+    """What a factor is before it is converted to the type of the sums."""
+    return factor.operand if isinstance(factor, Cast) and factor.dtype.name == atom.sums else factor
 
 
 def _is_operand(atom: Atom, scop: Scop, factor: Expr) -> bool:
-    """Whether a factor is an element of the kind that an instruction takes."""
-    operand = factor.operand if isinstance(factor, Cast) and factor.dtype.name == atom.sums else factor
-    if operand.dtype.name != atom.kind:
-        return False
+    """Whether a factor is an element as it is stored, or rounded to what it would be stored as."""
+    operand = _operand(atom, factor)
     if isinstance(operand, Read):
         return True
     rounded = operand.operand if isinstance(operand, Cast) else None
@@ -213,7 +217,9 @@ def _tile(
         return None
     reads = operands_of(statement)
     found = [dimensions_of(scop, statement, read, sides) for read in reads]
-    if any(f is None for f in found):
+    kinds = [None if f is None else atom.kind_of(f[0]) for f in found]
+    stored = [scop.storages[read.tensor].dtype.name for read in reads]
+    if None in found or (atom.kinds[0] != atom.kinds[1] and kinds != stored):
         return None
     if atom.itemsize == 1:
         # Bytes are not turned: neighbours along the steps must lie together.
@@ -324,6 +330,7 @@ def deal_to_atoms(cluster: Cluster, statement: ScopStatement, box: Sequence[int]
 def steps_of_atoms(atom: Atom, extent: int, options: MappingOptions) -> int:
     """Steps of a tile: the usual number, or the user's in whole instructions; less where tiles are whole only so."""
     wanted = atom.tile if options.reduction_tile is None else options.reduction_tile
+    wanted = min(wanted, MOST_SHORT_STEPS) if atom.leave and atom.itemsize == 1 else wanted
     most = max(atom.granule, wanted - wanted % atom.granule)
     sizes = range(min(most, extent - extent % atom.granule), 0, -atom.granule)
     if extent % atom.granule:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcomp.mapping.machines.atoms import LANES_OF_COLUMNS, LANES_OF_ROWS, ROWS, Atom
-from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEVICE
+from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEVICE, SHARED
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, STATIC_SHARED_BYTES, WARP, Gpu, is_wide
 
 
@@ -23,7 +23,7 @@ class TileShape:
 
     ``steps`` is how much of the reduction is fetched at a time; ``itemsize`` in bytes; ``faster`` is how many times as
     fast as single products the instructions are that multiply matrices, if they do; ``in_groups`` says that they read
-    shared memory by themselves, in stages that take most of it.
+    shared memory by themselves, in stages that take most of it.  Each accumulator is so many ``sums``.
     """
 
     rows: int
@@ -34,6 +34,7 @@ class TileShape:
     itemsize: int
     faster: float = 1.0
     in_groups: bool = False
+    sums: int = 1
 
     @property
     def busy(self) -> float:
@@ -58,11 +59,13 @@ class TileShape:
     @property
     def kept(self) -> int:
         """Registers of a thread for its accumulators."""
-        return self.share[0] * self.share[1] * max(1, self.itemsize // REGISTER_BYTES)
+        return self.share[0] * self.share[1] * max(1, self.itemsize // REGISTER_BYTES) * self.sums
 
     @property
     def registers(self) -> int:
         """Registers of a thread."""
+        if self.in_groups:
+            return DEVICE.base_registers + self.kept  # operands stay in shared memory
         return DEVICE.base_registers + self.kept + sum(self.share) * max(1, self.itemsize // REGISTER_BYTES)
 
     @property
@@ -95,10 +98,11 @@ def resident_blocks(gpu: Gpu, tile: TileShape) -> int:
     most = gpu.shared_per_block if tile.in_groups else STATIC_SHARED_BYTES
     if tile.shared_bytes > most or tile.registers > gpu.registers_per_thread:
         return 0
+    stages = SHARED.group_stages if tile.in_groups else 1
     return min(
         gpu.threads_per_multiprocessor // tile.threads,
         gpu.registers_per_multiprocessor // (tile.registers * tile.threads),
-        gpu.shared_per_multiprocessor // max(1, tile.shared_bytes),
+        max(1, gpu.shared_per_multiprocessor // max(1, stages * tile.shared_bytes)),
         gpu.blocks_per_multiprocessor,
     )
 

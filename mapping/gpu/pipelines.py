@@ -47,7 +47,7 @@ def pipeline_fetches(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
         stages = min(_stages(gpu, plan, laid_out, options), tiles_of_steps(plan, marks[0]))
         if stages > 1:
             kept = tuple(next((n for n in laid_out if _is_of(n, c)), c) for c in plan.copies)
-            flight = int(stages > 2 and len(marks) == 1 and _in_groups(plan, marks[0]))
+            flight = int(stages > 2 and len(marks) == 1 and runs_on(plan, marks[0]))
             own = {c.mark: Pipeline(stages, stages - 1 - flight, flight) for c in laid_out}
             plan = replace(plan, copies=kept, pipelines={**plan.pipelines, **own})
     return plan
@@ -135,9 +135,14 @@ def _is_of(one: Copy, other: Copy) -> bool:
 
 
 def _in_groups(plan: Plan, mark: str) -> bool:
-    """Whether warpgroups multiply at a phase: then the products of one tile run while the next is awaited."""
+    """Whether warpgroups multiply at a phase."""
     operation = plan.operations.get(mark)
     return operation is not None and operation.atom in BY_NAME and BY_NAME[operation.atom].in_groups
+
+
+def runs_on(plan: Plan, mark: str) -> bool:
+    """Whether products of one tile may run while the next is awaited: nobody adds up their sums behind each."""
+    return _in_groups(plan, mark) and not BY_NAME[plan.operations[mark].atom].leave
 
 
 def _stages(gpu: Gpu, plan: Plan, copies: Sequence[Copy], options: MappingOptions) -> int:

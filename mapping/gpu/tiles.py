@@ -110,13 +110,13 @@ class GpuTiles:
         itemsize = scop.storages[main.target].dtype.itemsize
         wanted = steps_at_a_time(self.gpu, dealt, sides.elements(sizes), options)
         steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
-        faster, in_groups = 1.0, False
+        faster, in_groups, sums = 1.0, False, 1
         atoms = tile_of_atom(self.gpu, scop, cluster, sizes, options)
         if atoms is not None:
             atom, in_groups = atoms.atom, atoms.atom.in_groups
-            wanted, faster = atoms.steps, self.gpu.matrix_flops(atom) / self.gpu.flops
+            wanted, faster, sums = atoms.steps, self.gpu.matrix_flops(atom) / self.gpu.flops, atom.sums_kept
             itemsize = atom.itemsize if in_groups else itemsize
-        tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize, faster, in_groups)
+        tile = TileShape(rows, columns, dealt.threads, (share[0], share[1]), wanted, itemsize, faster, in_groups, sums)
         return contraction_seconds(self.gpu, tile, _blocks(whole, sizes, members), steps)
 
     def _shared(self, scop: Scop, cluster: Cluster, whole: tuple[int, ...], members: Sequence[int]) -> list[int]:

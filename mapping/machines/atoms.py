@@ -10,6 +10,8 @@ steps, for q from 0 on (PTX ISA, "Matrix multiply-accumulate operation using mma
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 ROWS, COLUMNS = 16, 8
@@ -24,8 +26,11 @@ GROUP_WARPS = 4
 GROUP_COLUMNS, MOST_GROUP_COLUMNS = 64, 256
 """Columns that a warpgroup multiplies come in multiples of the one, up to the other."""
 
-GROUP_STEPS = 64
-"""Steps of a tile for a warpgroup come in multiples of it: a row of 128 bytes of halves."""
+GROUP_ROW_BYTES = 128
+"""Steps of a tile for a warpgroup come in multiples of so many bytes: a row of an operand in shared memory."""
+
+MOST_SHORT_STEPS = 128
+"""Steps after which sums of floats of 8 bits, of 14 bits, leave an instruction at the latest, as bounds have it."""
 
 FETCHED_BYTES = 16
 """What a lane fetches of a row for its warp: an eighth of a matrix of 8 x 16 bytes (``ldmatrix``)."""
@@ -35,11 +40,11 @@ FETCHED_BYTES = 16
 class Atom:
     """An instruction: products of two operands of a ``kind`` over so many ``steps``, added to ``sums``.
 
-    A word holds ``together`` neighbours along the steps.  A tile has ``tile`` steps where there are as many.
-    ``rate`` is how many times as fast as those of halves its products are; ``least`` is the first architecture.
-    ``math`` is the option that asks for it, where results differ from those of single products.  Where it keeps fewer
-    bits of sums than a float has, or cuts off too often, sums ``leave`` it after each tile, and are added as single
-    floats are.  So many ``warps`` run it together.
+    Where columns are of another kind than rows, that is ``other``.  A word holds ``together`` neighbours along the
+    steps.  A tile has ``tile`` steps where there are as many.  ``rate`` is how many times as fast as those of halves
+    its products are; ``least`` is the first architecture.  ``math`` is the option that asks for it, where results
+    differ from those of single products.  Where it keeps fewer bits of sums than a float has, or cuts off too often,
+    sums ``leave`` it after each tile, and are added as single floats are.  So many ``warps`` run it together.
     """
 
     name: str
@@ -53,6 +58,21 @@ class Atom:
     math: str = ""
     leave: bool = False
     warps: int = 1
+    other: str = ""
+
+    @property
+    def kinds(self) -> tuple[str, str]:
+        """The types of the operands that have the rows and the columns."""
+        return self.kind, self.other or self.kind
+
+    @property
+    def letters(self) -> str:
+        """The kinds of its operands as PTX has them, in a name: ``e4m3``, ``s8_u8``."""
+        return "_".join(self.name.split(".")[2:])
+
+    def kind_of(self, side: str) -> str:
+        """The type of the operand of a side, "row" or "column"."""
+        return self.kinds[side == "column"]
 
     @property
     def in_groups(self) -> bool:
@@ -62,7 +82,7 @@ class Atom:
     @property
     def granule(self) -> int:
         """Steps of a tile come in multiples of it."""
-        return GROUP_STEPS if self.in_groups else self.steps
+        return GROUP_ROW_BYTES // self.itemsize if self.in_groups else self.steps
 
     @property
     def itemsize(self) -> int:
@@ -95,15 +115,30 @@ class Atom:
         return FETCHED_BYTES // self.itemsize
 
 
+_BYTES = {"s8": "int8", "u8": "uint8"}
+_EIGHTHS = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+
+
+def _of_bytes() -> Iterator[Atom]:
+    """Instructions for operands of one byte, each of either kind of its family: by warpgroups, then by single warps.
+
+    Single warps of ``sm_90`` have none for floats of 8 bits of their own: each is two of those for halves.
+    """
+    for warps, name, rate, tile in ((GROUP_WARPS, "wgmma.m64k32", 3.2, 128), (1, "mma.m16n8k32", 2.0, 64)):
+        for family, sums, short in ((_BYTES, "int32", False), (_EIGHTHS, "float32", True)):
+            for (row, kind), (column, other) in itertools.product(family.items(), repeat=2):
+                yield Atom(
+                    f"{name}.{row}" if row == column else f"{name}.{row}.{column}", kind, sums, 32, 4, tile, rate,
+                    least=90 if warps > 1 else 89 if short else 80, leave=short, warps=warps, other=other,
+                )  # fmt: skip
+
+
 ATOMS = (
     Atom("wgmma.m64k16.f16", "float16", "float32", 16, 2, 64, 1.6, least=90, warps=GROUP_WARPS),
     Atom("wgmma.m64k16.bf16", "bfloat16", "float32", 16, 2, 64, 1.6, least=90, warps=GROUP_WARPS),
     Atom("mma.m16n8k16.f16", "float16", "float32", 16, 2, 32, 1.0),
     Atom("mma.m16n8k16.bf16", "bfloat16", "float32", 16, 2, 32, 1.0),
-    Atom("mma.m16n8k32.s8", "int8", "int32", 32, 4, 64, 2.0),
-    Atom("mma.m16n8k32.u8", "uint8", "int32", 32, 4, 64, 2.0),
-    Atom("mma.m16n8k32.e4m3", "float8_e4m3fn", "float32", 32, 4, 64, 2.0, least=89, leave=True),
-    Atom("mma.m16n8k32.e5m2", "float8_e5m2", "float32", 32, 4, 64, 2.0, least=89, leave=True),
+    *_of_bytes(),
     Atom("mma.m16n8k8.tf32", "float32", "float32", 8, 1, 32, 0.5, math="tf32"),
     Atom("mma.m16n8k8.tf32x3", "float32", "float32", 8, 1, 16, 0.16, math="tf32x3", leave=True),
     Atom("mma.m16n8k16.f64", "float64", "float64", 16, 1, 16, 0.07),

@@ -21,7 +21,7 @@ from __future__ import annotations
 from tcomp.errors import LegalityError
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.gpu.matrices.feeding import can_be_fed, meets_nobody
-from tcomp.mapping.gpu.pipelines import AHEAD
+from tcomp.mapping.gpu.pipelines import AHEAD, runs_on
 from tcomp.mapping.plan.values import BARRIERS, TENSOR, Plan
 
 MOST_IN_FLIGHT = 1
@@ -50,6 +50,10 @@ def prove_feeding(plan: Plan, step: str) -> None:
             raise LegalityError(f"pass '{step}' lets a warp of its own fetch at {mark}, which it cannot")
         if not meets_nobody(plan, mark) or {mark + COPIED, mark + AHEAD} & set(plan.barriers):
             raise LegalityError(f"pass '{step}' lets threads meet around {mark}, but the warp that fetches stays away")
+        if pipeline.flight and not runs_on(plan, mark):
+            raise LegalityError(
+                f"pass '{step}' lets products be under way at {mark}, whose sums are added up behind each tile"
+            )
         if not 0 <= pipeline.flight <= min(MOST_IN_FLIGHT, pipeline.stages - 1):
             raise LegalityError(
                 f"pass '{step}' lets the products of {pipeline.flight} tiles be under way at {mark}: of "

@@ -13,7 +13,7 @@ from tcomp.mapping.gpu.banks import ASYNCHRONOUS_BYTES, fetch_order, is_asynchro
 from tcomp.mapping.gpu.barriers import COPIED
 from tcomp.mapping.gpu.joining import joins_rows, runs_are_whole
 from tcomp.mapping.gpu.matrices.operands import has_panels
-from tcomp.mapping.gpu.pipelines import AHEAD, begins_again, loop_of_tiles
+from tcomp.mapping.gpu.pipelines import AHEAD, begins_again, loop_of_tiles, runs_on
 from tcomp.mapping.gpu.threads import ThreadMaps
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
@@ -149,7 +149,7 @@ class Fetches:
                 f"pass '{step}' asks for {copy.storage} at {copy.mark} {pipeline.distance} tiles ahead, where one is "
                 f"still in use: {pipeline.stages} have places"
             )
-        if pipeline.flight and not (self._read_by_groups(copy) and _is_all_of_its_loop(self.plan, copy.mark)):
+        if pipeline.flight and not (runs_on(self.plan, copy.mark) and _is_all_of_its_loop(self.plan, copy.mark)):
             raise LegalityError(
                 f"pass '{step}' has products under way at {copy.mark}, which no warpgroup makes, or others may use"
             )

@@ -52,7 +52,8 @@ def _pipelines(pipeline: Pipeline) -> Iterator[tuple[str, Pipeline]]:
     if pipeline.kind == BARRIERS:
         yield "a stage more", replace(pipeline, stages=pipeline.stages + 1)
         yield "a tile less ahead", replace(pipeline, distance=pipeline.distance - 1)
-        yield "no product under way", replace(pipeline, flight=0)
+        if pipeline.flight:
+            yield "no product under way", replace(pipeline, flight=0)
     yield "the other kind", replace(pipeline, kind="" if pipeline.kind else BARRIERS)
 
 

@@ -159,7 +159,8 @@ class TestFloatsOf8Bits:
     def test_machine_code(self, architecture: str, instruction: str) -> None:
         """On Hopper these instructions are those of halves; only warpgroups have others."""
         text, sizes = TEXTS["nt"][0].replace("float16", "float8_e4m3fn"), {"M": 2048, "N": 2048, "K": 2048}
-        kernel = tc.define(text).f.compile(sizes=sizes, target=f"cuda:{architecture}")
+        options = tc.MappingOptions(warpgroups=False)
+        kernel = tc.define(text).f.compile(sizes=sizes, target=f"cuda:{architecture}", options=options)
         loop = busiest_loop(loops_of(kernel.compilation.source, architecture)["f_0"], instruction)
         assert loop.count(instruction) >= 32 and loop.count("STL", "LDL", "FFMA", "LDG") == 0
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.mapping.gpu.barriers import COPIED, synchronise
-from tcomp.mapping.gpu.matrices.operands import has_panels
+from tcomp.mapping.gpu.matrices.operands import has_panels, steps_of_a_row
 from tcomp.mapping.gpu.pipelines import AHEAD, loop_of_tiles, tiles_of_steps
-from tcomp.mapping.machines.atoms import BY_NAME, GROUP_STEPS, GROUP_WARPS
+from tcomp.mapping.machines.atoms import BY_NAME, GROUP_WARPS
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import WARP, Gpu
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.layouts import CORE_ROWS, SWIZZLED_ROW
+from tcomp.mapping.plan.layouts import CORE_ROWS
 from tcomp.mapping.plan.values import BARRIERS, TENSOR, Copy, Group, Plan
 from tcomp.model.terms.storages import Storage
 
@@ -35,7 +35,7 @@ _MOST_STRIDE, _MOST_EXTENT, _MOST_STAGES = 2**40, 2**32, 32
 class Boxes:
     """The boxes of a copy: ``dimensions`` of the tensor as its map has them, innermost first, with a box's extents.
 
-    A box has 64 elements of the first one by ``rows`` of the second, at most one of each other.
+    A box has 128 bytes of the first one by ``rows`` of the second, at most one of each other.
     """
 
     dimensions: tuple[int, ...]
@@ -51,10 +51,11 @@ class Boxes:
         inner, row = self.dimensions[:2]
         swizzle = copy.swizzle
         assert swizzle is not None
-        for panel in range(copy.shape[inner] // GROUP_STEPS):
+        length = steps_of_a_row(copy)
+        for panel in range(copy.shape[inner] // length):
             for first in range(0, copy.shape[row], self.rows):
                 at = swizzle.stands_for(first)
-                yield panel, first, (panel * copy.shape[row] + at) * GROUP_STEPS
+                yield panel, first, (panel * copy.shape[row] + at) * length
 
 
 def boxes_of(storage: Storage, copy: Copy) -> Boxes | None:
@@ -80,7 +81,7 @@ def boxes_of(storage: Storage, copy: Copy) -> Boxes | None:
     rows = CORE_ROWS if swizzle.warps else copy.shape[row]
     if rows > _MOST_BOX:
         return None
-    return Boxes(dimensions, (SWIZZLED_ROW // copy.dtype.itemsize, rows, *(1 for _ in others)))
+    return Boxes(dimensions, (steps_of_a_row(copy), rows, *(1 for _ in others)))
 
 
 def can_be_fed(plan: Plan, mark: str) -> bool:

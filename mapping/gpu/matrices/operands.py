@@ -1,16 +1,17 @@
 """How operands lie in shared memory where a warpgroup's instruction reads them by itself.
 
-An instruction reads 64 rows of 16 steps, given by where the first lies and how far groups of eight rows are apart (PTX
-ISA, "Asynchronous warpgroup level matrix instructions").  Warp w of a group leaves in a lane row ``16 w + g`` and that
-eight further.  Rows of a tile are dealt in turn to warps, eight to each, so what one lane has is as far apart as all
-warps reach together.  Those groups of eight are brought together where rows are stored.
+An instruction reads 64 rows of 32 bytes of steps, given by where the first lies and how far groups of eight rows are
+apart (PTX ISA, "Asynchronous warpgroup level matrix instructions").  Elements of one byte must be neighbours along the
+steps.  Warp w of a group leaves in a lane row ``16 w + g`` and that eight further.  Rows of a tile are dealt in turn to
+warps, eight to each, so what one lane has is as far apart as all warps reach together.  Those groups of eight are
+brought together where rows are stored.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tcomp.mapping.machines.atoms import GROUP_COLUMNS, GROUP_STEPS, GROUP_WARPS, ROWS
+from tcomp.mapping.machines.atoms import GROUP_COLUMNS, GROUP_WARPS, ROWS
 from tcomp.mapping.plan.layouts import SWIZZLED_ROW, Swizzle
 from tcomp.mapping.plan.values import Copy, Plan
 
@@ -27,6 +28,11 @@ def lies_for_groups(copy: Copy, side: int, step: int, warps: int) -> bool:
     return copy.swizzle == Swizzle(side, step, warps) and has_panels(copy)
 
 
+def steps_of_a_row(copy: Copy) -> int:
+    """Elements of a row of a swizzled copy."""
+    return SWIZZLED_ROW // copy.dtype.itemsize
+
+
 def has_panels(copy: Copy) -> bool:
     """Whether the elements of a swizzled copy fill whole panels, and whole groups of rows of all warps."""
     swizzle, rank = copy.swizzle, len(copy.shape)
@@ -34,9 +40,11 @@ def has_panels(copy: Copy) -> bool:
         return False
     if sorted(copy.order) != list(range(rank)) or copy.order[-1] not in (swizzle.side, swizzle.step):
         return False
-    if copy.padding or copy.step != 1 or copy.groups is not None or copy.dtype.itemsize * GROUP_STEPS != SWIZZLED_ROW:
+    if copy.padding or copy.step != 1 or copy.groups is not None or copy.dtype.itemsize > 2:
+        return False
+    if copy.dtype.itemsize == 1 and copy.order[-1] != swizzle.step:
         return False
     rows = ROWS * swizzle.warps if swizzle.warps else GROUP_COLUMNS
     alone = all(e == 1 for d, e in enumerate(copy.shape) if d not in (swizzle.side, swizzle.step))
-    whole = copy.shape[swizzle.side] % rows == 0 and copy.shape[swizzle.step] % GROUP_STEPS == 0
+    whole = copy.shape[swizzle.side] % rows == 0 and copy.shape[swizzle.step] % steps_of_a_row(copy) == 0
     return alone and whole and swizzle.warps % GROUP_WARPS == 0

@@ -187,7 +187,9 @@ def _operand(
         return None
     room = room_of(statement, sides, rows, found.columns, copy.shape[step])
     box = box_of(plan.scop, statement, read, sides, room)
-    if box is None or not _is_fetched(copy, side, step, box, may_be_turned(moving, side), atom):
+    if box is None or copy.dtype.name != atom.kind_of(name):
+        return None
+    if not _is_fetched(copy, side, step, box, may_be_turned(moving, side), atom):
         return None
     warps = rows[-1].threads // LANES_OF_ROWS if name == "row" else 0
     by_groups = copy.mark == phase.mark and lies_for_groups(copy, side, step, warps)
@@ -242,7 +244,7 @@ def _is_fetched(copy: Copy, side: int, step: int, box: Sequence[int], turned: bo
         return False
     if atom.in_groups and copy.shape != tuple(box):
         return False
-    if copy.order[-1] not in (side, step) or copy.dtype.name != atom.kind or copy.step != 1:
+    if copy.order[-1] not in (side, step) or copy.step != 1:
         return False
     return copy.order[-1] == step or (atom.itemsize > 1 and (turned or atom.itemsize > 2))
 

@@ -7,6 +7,7 @@ instruction is left to the simulator's header where the text is compiled for the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from tcomp.backends.cuda.atomics import ATOMICS
@@ -77,14 +78,16 @@ $D void {name}(unsigned int (&part)[4], const void *row) {{
 #endif"""
 
 
-def _multiply(kind: str, shape: str, sums: str, letter: str) -> str:
+def _multiply(kind: str | tuple[str, str], shape: str, sums: str, letter: str) -> str:
     """Adds a product of 16 rows by 8 columns to sums; lanes have parts of all (sm_80 and later)."""
+    first, second = (kind, kind) if isinstance(kind, str) else kind
+    name = first if first == second else f"{first}_{second}"
     outputs = ", ".join(f'"+{letter}"({c})' for c in ("c0", "c1", "c2", "c3"))
     c_type = {"f": "float", "r": "int"}[letter]
     return f"""#ifdef __CUDACC__
-$D void tc_mma_{kind}({c_type} &c0, {c_type} &c1, {c_type} &c2, {c_type} &c3, const unsigned int (&a)[4],
+$D void tc_mma_{name}({c_type} &c0, {c_type} &c1, {c_type} &c2, {c_type} &c3, const unsigned int (&a)[4],
     const unsigned int b0, const unsigned int b1) {{
-  asm("mma.sync.aligned.{shape}.row.col.{sums}.{kind}.{kind}.{sums} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
+  asm("mma.sync.aligned.{shape}.row.col.{sums}.{first}.{second}.{sums} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
       "{{%8, %9}}, {{%0, %1, %2, %3}};" : {outputs} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }}
 #endif"""
@@ -102,6 +105,12 @@ def _pack(short: str, kind: str) -> str:
 #endif
 }}"""
 
+
+_OF_BYTES = {
+    f"tc_mma_{a}" if a == b else f"tc_mma_{a}_{b}": _multiply((a, b), "m16n8k32", sums, letter)
+    for family, sums, letter in ((("s8", "u8"), "s32", "r"), (("e4m3", "e5m2"), "f32", "f"))
+    for a, b in itertools.product(family, repeat=2)
+}
 
 _MULTIPLY_DOUBLES = """#ifdef __CUDACC__
 $D void tc_mma_f64(double &c0, double &c1, double &c2, double &c3, const double (&a)[8], const double (&b)[4]) {
@@ -219,10 +228,7 @@ $D void tc_ask16(T *shared, const T *global, const int read = 16) {
     "tc_pack_bf16": _pack("bf16", "bfloat16"),
     "tc_mma_f16": _multiply("f16", "m16n8k16", "f32", "f"),
     "tc_mma_bf16": _multiply("bf16", "m16n8k16", "f32", "f"),
-    "tc_mma_e4m3": _multiply("e4m3", "m16n8k32", "f32", "f"),
-    "tc_mma_e5m2": _multiply("e5m2", "m16n8k32", "f32", "f"),
-    "tc_mma_s8": _multiply("s8", "m16n8k32", "s32", "r"),
-    "tc_mma_u8": _multiply("u8", "m16n8k32", "s32", "r"),
+    **_OF_BYTES,
     "tc_to_tf32": """// The nearest float of 11 bits, ties away from zero.
 #ifdef __CUDACC__
 $D unsigned int tc_to_tf32(const float value) {

@@ -18,7 +18,9 @@ from tcomp.errors import Diagnostic, TargetError
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 """Size of a map, and what its address is a multiple of."""
 
-_TYPES = {"float16": 6, "bfloat16": 9}  # CUtensorMapDataType
+_TYPES = {"float16": 6, "bfloat16": 9, **dict.fromkeys(("int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 0)}
+"""CUtensorMapDataType: bytes are copied as they are."""
+
 _SWIZZLE_128, _PROMOTION_256 = 3, 3
 _MOST_KEPT = 64
 

@@ -151,6 +151,9 @@ class Products:
         for operand in (first, second):
             if choices.chance(50):
                 operand.reordered(self._order(len(operand.dims)))
+            if self._matrices and dtypes[0].bits == 8 and choices.chance(75):
+                # Instructions for matrices of bytes turn none: their steps must lie together.
+                operand.reordered(sorted(range(len(operand.dims)), key=lambda d: operand.subscripts[d].startswith("k")))
         if choices.chance(25):
             target = [target[o] for o in self._order(len(target))]
         factors = [

@@ -55,11 +55,16 @@ static __device__ __forceinline__ void tc_settle(float (&sums)[rows][columns]) {
   for (int i = 0; i < rows; i++)
     for (int j = 0; j < columns; j++) asm volatile("" : "+f"(sums[i][j]) :: "memory");
 }
+template <int rows, int columns>
+static __device__ __forceinline__ void tc_settle(int (&sums)[rows][columns]) {
+  for (int i = 0; i < rows; i++)
+    for (int j = 0; j < columns; j++) asm volatile("" : "+r"(sums[i][j]) :: "memory");
+}
 #endif
 // Before a product uses sums that other instructions have used.
 #ifdef __CUDACC__
-template <int rows, int columns>
-static __device__ __forceinline__ void tc_wgmma_fence(float (&sums)[rows][columns]) {
+template <class T, int rows, int columns>
+static __device__ __forceinline__ void tc_wgmma_fence(T (&sums)[rows][columns]) {
   tc_settle(sums);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -67,7 +72,8 @@ static __device__ __forceinline__ void tc_wgmma_fence(float (&sums)[rows][column
 // 64 x 256 x 16; an operand is turned if neighbours along its side lie together.
 #ifdef __CUDACC__
 template <int turned_a, int turned_b>
-static __device__ __forceinline__ void tc_wgmma_f16_n256(float (&low)[64], float (&high)[64],
+static __device__ __forceinline__ void tc_wgmma_f16_n256(
+    float (&low)[64], float (&high)[64],
     const unsigned long long a, const unsigned long long b) {
   asm volatile("{\n.reg .pred all;\nsetp.eq.u32 all, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
@@ -108,8 +114,8 @@ static __device__ __forceinline__ void tc_wgmma_commit() { asm volatile("wgmma.c
 #endif
 // Waits for all groups of products of this thread but the newest.
 #ifdef __CUDACC__
-template <int newest, int rows, int columns>
-static __device__ __forceinline__ void tc_wgmma_wait(float (&sums)[rows][columns]) {
+template <int newest, class T, int rows, int columns>
+static __device__ __forceinline__ void tc_wgmma_wait(T (&sums)[rows][columns]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(newest) : "memory");
   tc_settle(sums);
 }

@@ -123,7 +123,8 @@ class Fetching:
         offsets = self.offsets()
         if copy.swizzle is not None:
             place = straight_place(copy, offsets[copy.swizzle.side], offsets[copy.swizzle.step])
-            return f"[tc_swizzled({expression_text(inner.simplify(place), inner)})]"
+            function = "tc_swizzled" if copy.dtype.itemsize == 2 else "tc_swizzled_bytes"
+            return f"[{function}({expression_text(inner.simplify(place), inner)})]"
         room = dict(zip(copy.order, copy.room, strict=True))
         return "".join(f"[{expression_text(inner.simplify(offsets[d]), inner)}]" for d in copy.order if room[d] > 1)
 

@@ -21,7 +21,7 @@ from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Block, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, walk
 from tcomp.mapping.gpu.matrices.feeding import FETCHING_THREADS, Boxes, boxes_of
-from tcomp.mapping.machines.atoms import GROUP_STEPS
+from tcomp.mapping.gpu.matrices.operands import steps_of_a_row
 from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.plan.values import BARRIERS, Copy, Pipeline
 from tcomp.model.terms.storages import Storage
@@ -153,11 +153,11 @@ class Feeding:
         self.advance(depth)
 
     def _boxes(self, fed: _Fed, corner: tuple[LoopExpr, ...], depth: int, ranges: Ranges) -> None:
-        """Ask for each box of a copy: panels of 64 elements, and groups of its rows."""
+        """Ask for each box of a copy: panels of 128 bytes, and groups of its rows."""
         writer, copy, boxes = self.writer, fed.copy, fed.boxes
         inner, row = boxes.dimensions[:2]
         origin, counts = _storage(writer, copy).box.origin, []
-        for extent, each, word in ((inner, GROUP_STEPS, "panel"), (row, boxes.rows, "box")):
+        for extent, each, word in ((inner, steps_of_a_row(copy), "panel"), (row, boxes.rows, "box")):
             count = copy.shape[extent] // each
             name = writer.unlike(word, ranges)
             if count > 1:

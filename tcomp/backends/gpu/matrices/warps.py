@@ -13,7 +13,7 @@ from tcomp.loops.ir import Execute, LoopNode, walk
 from tcomp.mapping.gpu.atoms import operands_of
 from tcomp.mapping.gpu.matrices.products import Kept, Operand, Product, product_at
 from tcomp.mapping.gpu.turns.fetching import copies_at
-from tcomp.mapping.machines.atoms import BY_NAME, COLUMNS, LANES_OF_COLUMNS, LANES_OF_ROWS
+from tcomp.mapping.machines.atoms import ATOMS, BY_NAME, COLUMNS, LANES_OF_COLUMNS, LANES_OF_ROWS
 from tcomp.mapping.plan.deals import Phase
 from tcomp.mapping.plan.values import Buffer, Plan
 
@@ -26,13 +26,10 @@ GROUPS = ", matrices by warpgroups"
 _MULTIPLY = {
     "mma.m16n8k16.f16": "tc_mma_f16",
     "mma.m16n8k16.bf16": "tc_mma_bf16",
-    "mma.m16n8k32.s8": "tc_mma_s8",
-    "mma.m16n8k32.u8": "tc_mma_u8",
-    "mma.m16n8k32.e4m3": "tc_mma_e4m3",
-    "mma.m16n8k32.e5m2": "tc_mma_e5m2",
     "mma.m16n8k8.tf32": "tc_mma_rounded",
     "mma.m16n8k8.tf32x3": "tc_mma_three",
     "mma.m16n8k16.f64": "tc_mma_f64",
+    **{a.name: f"tc_mma_{a.letters}" for a in ATOMS if a.itemsize == 1 and not a.in_groups},
 }
 _GROUP, _MEMBER = f"thread / {LANES_OF_COLUMNS} % {LANES_OF_ROWS}", f"thread % {LANES_OF_COLUMNS}"
 

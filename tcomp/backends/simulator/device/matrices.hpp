@@ -13,7 +13,30 @@ struct Parts {  // as TcParts in cuda.hpp: what a lane has of each matrix
 
 static const u32 ATOM_ROWS = 16, ATOM_COLUMNS = 8, MOST_STEPS = 32, QUARTER = 8;
 
-enum MatrixKind : u32 { HALVES, BRAIN_HALVES, SHORT_FLOATS, SIGNED_BYTES, UNSIGNED_BYTES, DOUBLES, E4M3, E5M2 };
+enum MatrixKind : u32 {
+  HALVES, BRAIN_HALVES, SHORT_FLOATS, SIGNED_BYTES, UNSIGNED_BYTES, DOUBLES, E4M3, E5M2,
+  SIGNED_BY_UNSIGNED, UNSIGNED_BY_SIGNED, E4M3_BY_E5M2, E5M2_BY_E4M3  // rows of the one, columns of the other
+};
+
+static MatrixKind kind_of_rows(MatrixKind kind) {
+  switch (kind) {
+    case SIGNED_BY_UNSIGNED: return SIGNED_BYTES;
+    case UNSIGNED_BY_SIGNED: return UNSIGNED_BYTES;
+    case E4M3_BY_E5M2: return E4M3;
+    case E5M2_BY_E4M3: return E5M2;
+    default: return kind;
+  }
+}
+
+static MatrixKind kind_of_columns(MatrixKind kind) {
+  switch (kind) {
+    case SIGNED_BY_UNSIGNED: return UNSIGNED_BYTES;
+    case UNSIGNED_BY_SIGNED: return SIGNED_BYTES;
+    case E4M3_BY_E5M2: return E5M2;
+    case E5M2_BY_E4M3: return E4M3;
+    default: return kind;
+  }
+}
 
 static float from_bfloat16(u16 bits) {
   u32 word = (u32)bits << 16;
@@ -56,8 +79,10 @@ static float cut_off(double value) {
   return near;
 }
 
+static bool is_of_eighths(MatrixKind kind) { return kind_of_rows(kind) == E4M3 || kind_of_rows(kind) == E5M2; }
+
 static bool is_of_bytes(MatrixKind kind) {
-  return kind == SIGNED_BYTES || kind == UNSIGNED_BYTES || kind == E4M3 || kind == E5M2;
+  return is_of_eighths(kind) || kind_of_rows(kind) == SIGNED_BYTES || kind_of_rows(kind) == UNSIGNED_BYTES;
 }
 
 static u32 steps_of(MatrixKind kind) { return is_of_bytes(kind) ? 32 : kind == SHORT_FLOATS ? 8 : 16; }
@@ -99,7 +124,7 @@ static float cut_short(double value) {
 static void add_to(void *sums, u32 which, double product, const double *terms, u32 count, MatrixKind kind) {
   if (kind <= SHORT_FLOATS) {
     ((float *)sums)[which] = cut_off(((float *)sums)[which] + product);
-  } else if (kind == E4M3 || kind == E5M2) {
+  } else if (is_of_eighths(kind)) {
     ((float *)sums)[which] = cut_short(((float *)sums)[which] + product);
   } else if (kind == DOUBLES) {  // fused multiply-adds, one after another
     double &sum = ((double *)sums)[which];
@@ -118,8 +143,9 @@ static void multiply_matrices(const Parts (&of)[LANES], MatrixKind kind) {
     for (u32 q = 0; q < words; q++)
       for (u32 place = 0; place < together; place++) {
         u32 step = together * (member + 4 * q) + place;
-        for (u32 h = 0; h < 2; h++) a[group + 8 * h][step] = element_of(of[lane].first, 2 * q + h, place, kind);
-        b[step][group] = element_of(of[lane].second, q, place, kind);
+        for (u32 h = 0; h < 2; h++)
+          a[group + 8 * h][step] = element_of(of[lane].first, 2 * q + h, place, kind_of_rows(kind));
+        b[step][group] = element_of(of[lane].second, q, place, kind_of_columns(kind));
       }
   }
   for (u32 lane = 0; lane < LANES; lane++)

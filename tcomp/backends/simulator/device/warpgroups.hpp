@@ -12,23 +12,24 @@ extern "C" {
 __attribute__((visibility("hidden"), aligned(1024))) u8 tc_sim_dynamic[DYNAMIC_BYTES];
 }
 
-static const u32 GROUP_THREADS = 128, GROUP_ROWS = 64, GROUP_STEPS = 16, MOST_COLUMNS = 256, CHUNK = 16;
+static const u32 GROUP_THREADS = 128, GROUP_ROWS = 64, STEP_BYTES = 32, MOST_COLUMNS = 256, CHUNK = 16;
 
 struct Descriptor {  // the PTX manual's matrix descriptor
   u32 start, leading, stride, base, layout;
 };
 
 struct Product {
-  float *low[GROUP_THREADS];   // of each thread: sums of its first row, and of that 8 rows further
-  float *high[GROUP_THREADS];
+  u32 *low[GROUP_THREADS];   // of each thread: sums of its first row, and of that 8 rows further
+  u32 *high[GROUP_THREADS];
   Descriptor a, b;
-  u32 kind, columns, first, group, site, reading;
+  MatrixKind kind;
+  u32 columns, first, group, site, reading;
   bool turned_a, turned_b, add, done;
   u64 waited[2];
 };
 
 struct Arrival {  // as TcWarpgroup in cuda.hpp: what a thread brings to a product
-  float *low, *high;
+  u32 *low, *high;
   u64 a, b;
   u32 kind, columns, turned_a, turned_b, add;
 };
@@ -55,16 +56,25 @@ static Descriptor described(u64 bits) {
 static u32 swizzled(u32 place) { return place ^ (place >> 7 & 7) << 4; }
 
 // Where a chunk of 16 bytes begins: `across` counts rows or columns and `step` steps; one of them is the first of a chunk.
-static u32 place_of_chunk(const Descriptor &d, bool turned, u32 across, u32 step) {
+static u32 place_of_chunk(const Descriptor &d, bool turned, u32 across, u32 step, u32 size) {
   if (turned) return swizzled(d.start + 2 * (across % 64) + across / 64 * d.leading + step % 8 * 128 + step / 8 * d.stride);
-  return swizzled(d.start + across % 8 * 128 + across / 8 * d.stride + 2 * step);
+  return swizzled(d.start + across % 8 * 128 + across / 8 * d.stride + size * step);
+}
+
+// Elements have 2 bytes or one; those of one byte lie along the steps.
+static u32 size_of(MatrixKind kind) { return is_of_bytes(kind) ? 1 : 2; }
+
+template <class Visit>
+static void each_chunk(const Descriptor &d, bool turned, u32 extent, u32 size, const Visit &visit) {
+  u32 across_by = turned ? CHUNK / size : 1, by = turned ? 1 : CHUNK / size;
+  for (u32 across = 0; across < extent; across += across_by)
+    for (u32 step = 0; step < STEP_BYTES / size; step += by) visit(place_of_chunk(d, turned, across, step, size), across, step);
 }
 
 template <class Visit>
-static void each_chunk(const Descriptor &d, bool turned, u32 extent, const Visit &visit) {
-  u32 by = turned ? 8 : 1;
-  for (u32 across = 0; across < extent; across += by)
-    for (u32 step = 0; step < GROUP_STEPS; step += turned ? 1 : 8) visit(place_of_chunk(d, turned, across, step), across, step);
+static void each_chunk_of(const Product &p, const Visit &visit) {
+  each_chunk(p.a, p.turned_a, GROUP_ROWS, size_of(p.kind), visit);
+  each_chunk(p.b, p.turned_b, p.columns, size_of(p.kind), visit);
 }
 
 static TC_COLD void report_products(u32 kind, const Thread &thread, u32 detail, u32 site, u32 other_site) {
@@ -100,16 +110,14 @@ static void read_operand(u32 place, u32 site) {
 }
 
 static void use_operands(const Product &p, int by) {
-  each_chunk(p.a, p.turned_a, GROUP_ROWS, [&](u32 place, u32, u32) { operand_uses[place / CHUNK] += (u16)by; });
-  each_chunk(p.b, p.turned_b, p.columns, [&](u32 place, u32, u32) { operand_uses[place / CHUNK] += (u16)by; });
+  each_chunk_of(p, [&](u32 place, u32, u32) { operand_uses[place / CHUNK] += (u16)by; });
   run.products_under_way += (u32)by;
 }
 
 static void read_operands(const Product &p, u32 site) {
   u32 counting = run.counting;
   run.counting = 0;
-  each_chunk(p.a, p.turned_a, GROUP_ROWS, [&](u32 place, u32, u32) { read_operand(place, site); });
-  each_chunk(p.b, p.turned_b, p.columns, [&](u32 place, u32, u32) { read_operand(place, site); });
+  each_chunk_of(p, [&](u32 place, u32, u32) { read_operand(place, site); });
   run.counting = counting;
 }
 
@@ -134,8 +142,7 @@ static void read_filled_operands(Product &p, u32 site) {
     }
     sure = f.barrier, sure_phase = f.phase;
   };
-  each_chunk(p.a, p.turned_a, GROUP_ROWS, visit);
-  each_chunk(p.b, p.turned_b, p.columns, visit);
+  each_chunk_of(p, visit);
 }
 
 static void check_operands(const Buffer *buffer, address_t at, u32 size, u32 access, u32 site) {
@@ -151,13 +158,13 @@ static void check_operands(const Buffer *buffer, address_t at, u32 size, u32 acc
 static bool well_formed(const Descriptor &d) { return d.layout == 1 && d.base == 0; }
 
 // Sums that ordinary instructions touched since the last fence are not yet where a product looks for them.
-static void check_registers(const Thread &t, const float *sums, u32 bytes, u32 site) {
+static void check_registers(const Thread &t, const u32 *sums, u32 bytes, u32 site) {
   const u32 *time = times_of((address_t)sums);
   for (u32 i = 0; i < bytes / 4; i++)
     if (!t.registers_fenced || time[i] >= t.registers_fenced) return report_products(UNFENCED_REGISTERS, t, 0, site, 0);
 }
 
-static void keep_busy(Thread &t, const float *sums, u32 bytes, u32 site) {
+static void keep_busy(Thread &t, const u32 *sums, u32 bytes, u32 site) {
   for (u64 i = 0; i < t.busy.count; i++)
     if (t.busy[i].start == (address_t)sums) {
       t.busy[i].group = t.product_group;
@@ -166,31 +173,32 @@ static void keep_busy(Thread &t, const float *sums, u32 bytes, u32 site) {
   t.busy.push({(address_t)sums, bytes, t.product_group, site});
 }
 
-static float half_at(u32 place, u32 kind) {
-  u16 bits;
-  memcpy(&bits, tc_sim_dynamic + place, 2);
-  return kind == HALVES ? tc_from_float16(bits) : from_bfloat16(bits);
-}
-
 // Row 16 w + 8 h + g, column 8 j + 2 t + c of the result is sum 2 j + c of row h of lane 4 g + t of warp w.
 static void multiply(const Product &p) {
-  static float a[GROUP_ROWS][GROUP_STEPS], b[GROUP_STEPS][MOST_COLUMNS];
-  each_chunk(p.a, p.turned_a, GROUP_ROWS, [&](u32 place, u32 row, u32 step) {
-    for (u32 n = 0; n < 8; n++) a[row + (p.turned_a ? n : 0)][step + (p.turned_a ? 0 : n)] = half_at(place + 2 * n, p.kind);
+  static float a[GROUP_ROWS][MOST_STEPS], b[MOST_STEPS][MOST_COLUMNS];
+  const u32 size = size_of(p.kind), chunk = CHUNK / size;
+  MatrixKind of_rows = kind_of_rows(p.kind), of_columns = kind_of_columns(p.kind);
+  auto number = [&](u32 place, u32 n, MatrixKind kind) {
+    return (float)element_of(tc_sim_dynamic + place, n / together_in(kind), n % together_in(kind), kind);
+  };
+  each_chunk(p.a, p.turned_a, GROUP_ROWS, size, [&](u32 place, u32 row, u32 step) {
+    for (u32 n = 0; n < chunk; n++) a[row + (p.turned_a ? n : 0)][step + (p.turned_a ? 0 : n)] = number(place, n, of_rows);
   });
-  each_chunk(p.b, p.turned_b, p.columns, [&](u32 place, u32 column, u32 step) {
-    for (u32 n = 0; n < 8; n++) b[step + (p.turned_b ? 0 : n)][column + (p.turned_b ? n : 0)] = half_at(place + 2 * n, p.kind);
+  each_chunk(p.b, p.turned_b, p.columns, size, [&](u32 place, u32 column, u32 step) {
+    for (u32 n = 0; n < chunk; n++)
+      b[step + (p.turned_b ? 0 : n)][column + (p.turned_b ? n : 0)] = number(place, n, of_columns);
   });
   for (u32 row = 0; row < GROUP_ROWS; row++) {
     static double sums[MOST_COLUMNS];
     for (u32 n = 0; n < p.columns; n++) sums[n] = 0;
-    for (u32 k = 0; k < GROUP_STEPS; k++)
+    for (u32 k = 0; k < STEP_BYTES / size; k++)
       for (u32 n = 0; n < p.columns; n++) sums[n] += (double)a[row][k] * b[k][n];
     u32 lanes = row / 16 * LANES + row % 8 * 4;
-    float *const *rows = row % 16 < 8 ? p.low : p.high;
+    u32 *const *rows = row % 16 < 8 ? p.low : p.high;
     for (u32 n = 0; n < p.columns; n++) {
-      float &sum = rows[lanes + n % 8 / 2][n / 8 * 2 + n % 2];
-      sum = cut_off((p.add ? sum : 0) + sums[n]);
+      u32 *own = rows[lanes + n % 8 / 2], which = n / 8 * 2 + n % 2;
+      if (!p.add) own[which] = 0;
+      add_to(own, which, sums[n], nullptr, 0, p.kind);
     }
   }
 }
@@ -200,9 +208,9 @@ static void begin_product(u32 first, u32 site) {
   if (!p) abort();
   const Arrival &own = *(const Arrival *)run.self->bits;
   p->a = described(own.a), p->b = described(own.b);
-  p->kind = own.kind, p->columns = own.columns, p->turned_a = own.turned_a, p->turned_b = own.turned_b, p->add = own.add;
+  p->kind = (MatrixKind)own.kind, p->columns = own.columns, p->turned_a = own.turned_a, p->turned_b = own.turned_b, p->add = own.add;
   p->first = first, p->group = run.self->product_group, p->site = site;
-  u32 bytes = p->columns / 4 * (u32)sizeof(float);
+  u32 bytes = p->columns / 4 * (u32)sizeof(u32);
   bool alike = true;
   for (u32 t = 0; t < GROUP_THREADS; t++) {
     Thread &thread = run.threads[first + t];
