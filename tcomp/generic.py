@@ -225,11 +225,12 @@ class GenericGradient(Gradient):
 
     def __call__(self, *arguments: Any, **choices: Any) -> Any:
         """As for any gradient, for the types of the arrays."""
-        count = len(self.function.inputs)
-        return self.typed.chosen(arguments[:count])(*arguments, **choices)
+        inputs, cotangents, choices = self.in_order(arguments, choices)
+        return self.typed.chosen(inputs)(*inputs, *cotangents, **choices)
 
     def with_value(self, *arguments: Any, cotangents: Any = None, **choices: Any) -> tuple[Any, Any]:
         """As for any gradient, for the types of the arrays."""
+        arguments, choices = self.inputs_in_order(arguments, choices)
         return self.typed.chosen(arguments).with_value(*arguments, cotangents=cotangents, **choices)
 
 

@@ -27,6 +27,8 @@ def is_batched(function: Function, axes: Sequence[int | None]) -> tuple[bool, ..
 
 
 def _checked(function: Function, axes: Sequence[int | None]) -> set[str]:
+    behind = function.inputs[len(axes) :]
+    axes = (*axes, *(None for tensor in behind if tensor.default is not None))
     if len(axes) != len(function.inputs):
         names = ", ".join(tensor.name for tensor in function.inputs)
         raise ShapeError(f"{function.name}: expected one entry for each input, {names}, but got {len(axes)}")

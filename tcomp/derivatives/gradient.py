@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcomp.derivatives.derivation import Derivative
-from tcomp.errors import CompileError, Diagnostic, ShapeError, TcompError
+from tcomp.errors import ArgumentError, CompileError, Diagnostic, ShapeError, TcompError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Constant, Function, Size
 from tcomp.storage.forks import ISL
@@ -63,8 +63,9 @@ class Gradient:
     def __call__(self, *arguments: Any, **choices: Any) -> Any:
         """One gradient per name in ``wrt``, of all inputs of the def and one cotangent for each output of floats.
 
-        Runs the forward pass first if the backward pass takes values of it.  A cotangent that is None is that of an
-        output on which nothing depends: the text without what needs it runs.
+        They go in order or by name; inputs with a default may be left out by name, or behind all others.  Runs the
+        forward pass first if the backward pass takes values of it.  A cotangent that is None is that of an output on
+        which nothing depends: the text without what needs it runs.
 
         Returns:
             An array shaped like the input, or a tuple of several.
@@ -72,14 +73,7 @@ class Gradient:
         Raises:
             ShapeError: as a call of the def, and where the arguments are too many or too few.
         """
-        names = [tensor.name for tensor in self.function.inputs]
-        expected = len(names) + len(self.derivative.cotangents)
-        if len(arguments) != expected:
-            takes = ", ".join((*names, *self.derivative.cotangents))
-            raise ShapeError(
-                f"{self.derivative.name}: expected {expected} arguments, {takes}, but got {len(arguments)}"
-            )
-        inputs, cotangents = arguments[: len(names)], arguments[len(names) :]
+        inputs, cotangents, choices = self.in_order(arguments, choices)
         if any(cotangent is None for cotangent in cotangents):
             given = tuple(cotangent for cotangent in cotangents if cotangent is not None)
             return self._without_missing(cotangents)(*inputs, *given, **choices)
@@ -90,15 +84,14 @@ class Gradient:
         """What the def gives, and its gradients, in one forward and one backward pass.
 
         Args:
-            arguments: the inputs of the def.
+            arguments, choices: the inputs of the def, in order or by name, and what a call of it takes besides.
             cotangents: one for each output of floats, or what there is if that is one; None for a def whose only
                 output of floats has no dimensions, a loss, which has 1.
-            choices: as for a call of the def.
 
         Raises:
             ShapeError: as a call of the def, and where ``cotangents`` are missing.
         """
-        arguments = self.function.completed(arguments)
+        arguments, choices = self.inputs_in_order(arguments, choices)
         values = self._forward(arguments, choices)
         outputs = tuple(values[tensor.name] for tensor in self.function.outputs)
         floats = [tensor for tensor in self.function.outputs if tensor.dtype.is_float]
@@ -118,6 +111,41 @@ class Gradient:
             values |= gradient._forward(arguments, choices) if set(gradient.saved) - set(values) else {}
         gradients = gradient._backward(arguments, values, cotangents, choices)
         return outputs[0] if len(outputs) == 1 else outputs, gradients
+
+    def in_order(
+        self, arguments: Sequence[Any], given: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
+        """The inputs of the def and the cotangents of a call, in order, and what it says besides.
+
+        Raises ShapeError, and ArgumentError where a name is that of nothing, given twice, or missing.
+        """
+        inputs = [tensor.name for tensor in self.function.inputs]
+        names, defaults = (*inputs, *self.derivative.cotangents), self.function.defaults
+        named = {n: value for n, value in given.items() if n in names}
+        missing = len(names) - len(arguments)
+        left_out = inputs[max(0, len(inputs) - missing) :]
+        if not named and missing > 0 and all(n in defaults for n in left_out) and missing <= len(inputs):
+            count = len(inputs) - missing
+            arguments = (*arguments[:count], *(defaults[n] for n in left_out), *arguments[count:])
+        if len(arguments) > len(names) or (not named and len(arguments) < len(names)):
+            takes = ", ".join(names)
+            raise ShapeError(
+                f"{self.derivative.name}: expected {len(names)} arguments, {takes}, but got {len(arguments)}"
+            )
+        values = _by_name(self.derivative.name, names, arguments, named, defaults)
+        choices = {n: value for n, value in given.items() if n not in names}
+        return values[: len(inputs)], values[len(inputs) :], choices
+
+    def inputs_in_order(
+        self, arguments: Sequence[Any], given: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same of the inputs alone."""
+        names = [tensor.name for tensor in self.function.inputs]
+        named = {n: value for n, value in given.items() if n in names}
+        choices = {n: value for n, value in given.items() if n not in names}
+        if not named:
+            return self.function.completed(arguments), choices
+        return _by_name(self.function.name, names, arguments, named, self.function.defaults), choices
 
     def _without_missing(self, cotangents: Sequence[Any]) -> Gradient:
         floats = (tensor.name for tensor in self.function.outputs if tensor.dtype.is_float)
@@ -221,6 +249,23 @@ class Gradient:
         closed = self if not self.saved else self.operation.gradient(self.wrt, save=())
         result: Gradient = closed.backward.gradient(wrt)
         return result
+
+
+def _by_name(
+    what: str,
+    names: Sequence[str],
+    arguments: Sequence[Any],
+    named: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+) -> tuple[Any, ...]:
+    """Arguments in the order of their names.  Raises ArgumentError with every problem found."""
+    placed = dict(zip(names, arguments, strict=False))
+    values = {**defaults, **placed, **named}
+    problems = [f"{what}: {n} is given by position and by name" for n in named if n in placed]
+    problems += [f"{what}: there is no argument for {n}" for n in names if n not in values]
+    if problems:
+        raise ArgumentError(*map(Diagnostic, problems))
+    return tuple(values[n] for n in names)
 
 
 def is_program_for(function: Function, sizes: Mapping[str, int]) -> bool:

@@ -45,6 +45,26 @@ def test_a_missing_cotangent_drops_what_needs_it(ops: tc.Module) -> None:
     np.testing.assert_allclose(alone, by_z, rtol=1e-6)
 
 
+def test_constants_between_inputs_go_by_name_or_are_left_out() -> None:
+    f = tc.define(
+        "def f(float(H) I, const int S = 2, float(K) W, const int D = 1) -> (O) { O(h) +=! I(S*h + k) * W(k) }"
+    ).f
+    i, w, d = np.arange(9, dtype="f4"), np.ones(3, "f4"), np.ones(4, "f4")
+    g = f.gradient()
+    expected = g(i, 2, w, 1, d)
+    calls = (g(I=i, W=w, d_O=d), g(i, 2, w, d), g(i, 2, w, d_O=d), f.value_and_grad()(i, W=w, cotangents=d)[1])
+    for found in calls:
+        for own, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(own, other)
+    assert str(f.batched((0, None, None))) == str(f.batched((0, None, None, None)))
+    with pytest.raises(TypeError, match="there is no argument for d_O"):
+        g(I=i, W=w)
+    with pytest.raises(TypeError, match="I is given by position and by name"):
+        g(i, I=i, W=w, d_O=d)
+    with pytest.raises(tc.ShapeError, match="expected 5 arguments, I, S, W, D, d_O, but got 2"):
+        g(i, d)
+
+
 def test_one_cotangent_needs_no_tuple(ops: tc.Module) -> None:
     a, b, d_c = np.ones((4, 3), "f4"), np.ones((3, 5), "f4"), np.ones((4, 5), "f4")
     for cotangents in (d_c, (d_c,), [d_c]):
