@@ -22,6 +22,8 @@ TEXTS = {
         for t in 1:T { h(r,t) = -(b(r) - h(r,t-1)) * a(r,t) } }""",
     "begun anew": """(float(R,T) a) -> (h) {
         for t in 0:T { h(r,t) = (t % 5 == 0 ? 1.0 : -h(r,t-1)) + a(r,t) } }""",
+    "conditions on sizes": """(float(R,T) a) -> (h) {
+        for t in 0:T { h(r,t) = (t == 0 ? 1.0 : t < T - 1 ? -h(r,t-1) : h(r,t-1)) + (t < T/2 ? 0.0 : a(r,t)) } }""",
     "two rows": "(float(R,S,T) c) -> (h) { for t in 0:T { h(r,s,t) = (t == 0 ? 0.0 : -h(r,s,t-1)) + c(r,s,t) } }",
     "block in a block": """(float(K,R,T) d) -> (g) {
         for k in 0:K { for t in 0:T { g(k,r,t) = (t == 0 ? 0.0 : -g(k,r,t-1)) + d(k,r,t) } } }""",

@@ -215,7 +215,7 @@ def walk_of(
         return None
     read, place = before
     lanes = vector_bytes // statement.value.dtype.itemsize
-    behind = _decided(statement.value, step, _behind_first(repeat))
+    behind = _decided(statement.value, step, _behind_first(repeat), plan.scop.sizes)
     parts = _parts(behind, read) if reordered and lanes > 1 else None
     if parts is None and nest[0] and calls_much(statement.value):
         return None
@@ -296,12 +296,12 @@ def _behind_first(repeat: Repeat) -> Interval | None:
     return repeat.lower.constant + 1, max(repeat.lower.constant + 1, repeat.upper.constant - 1)
 
 
-def _decided(value: Expr, step: str, steps: Interval | None) -> Expr:
+def _decided(value: Expr, step: str, steps: Interval | None, sizes: Mapping[str, int]) -> Expr:
     """A value without choices that are the same in all of some steps."""
-    value = map_children(value, lambda child: _decided(child, step, steps))
+    value = map_children(value, lambda child: _decided(child, step, steps, sizes))
     if not isinstance(value, Select) or not isinstance(value.condition, Binary) or steps is None:
         return value
-    left, right = (to_form(side, {}) for side in (value.condition.lhs, value.condition.rhs))
+    left, right = (to_form(side, sizes) for side in (value.condition.lhs, value.condition.rhs))
     if value.condition.op not in _HOLDS or left is None or right is None:
         return value
     difference = combine([(left, 1), (right, -1)], 0)
