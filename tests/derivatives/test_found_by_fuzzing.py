@@ -83,6 +83,10 @@ CASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
         "def f(double(5) A, double(N) B, int32(5) C) -> (T) { T +=! A(4-i) * B(r) where i in 0:5, r in C(i):3 }",
         {"N": 5},
     ),
+    "a product of indices beside an index of its own": (
+        "def f(double(N) A) -> (O) { O(i) +=! A(i*j) * A(j) where i in 0:3, j in 0:3 }",
+        {"N": 6},
+    ),
     "boundaries of a tensor that begins below 0, near and far": (
         (
             "def f(double(N) A) -> (T, U, V, W) { B(i) = A(i+3) * A(i+3) where i in -3:N-3"

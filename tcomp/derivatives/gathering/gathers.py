@@ -7,7 +7,7 @@ cannot be solved stay as they are, and their sum is a scatter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.derivatives.expressions import Adjoint
@@ -111,7 +111,8 @@ def contribution(
     solved = Solver(forms, adjoint.subscripts, indices, box, set(taken) | set(place.indices), compares).run()
     if solved is None:
         return _scatter(adjoint, place)
-    return _Gather(adjoint, place, box, solved).contribution()
+    gather = _Gather(adjoint, place, box, solved)
+    return _scatter(adjoint, place) if gather.widens(place.rigid) else gather.contribution()
 
 
 def _is_chosen_by_data(adjoint: Adjoint) -> bool:
@@ -166,6 +167,10 @@ class _Gather:
         names = tuple(map(name, solved.subscripts))
         kept = frozenset(i for i in place.indices if self.places.get(i, name(i)) == name(i))
         return Contribution(names, value, tuple(ranges), gathered=True, positive=solved.positive, kept=kept)
+
+    def widens(self, rigid: Collection[str]) -> bool:
+        """Whether one of some indices goes through more values than before, of which conditions leave some out."""
+        return any(index in rigid and self._tests(index) for index in self.solved.places)
 
     def _moved(self, expr: Expr) -> Expr:
         """An expression in terms of the new indices; the subscripts that were solved are these themselves."""
