@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.expressions import ChainRule
 from tcomp.derivatives.gathering.gathers import Place, range_of
+from tcomp.derivatives.restating.choices import whole_numbers, with_settled_choices
 from tcomp.derivatives.steps.blocks import Steps
 from tcomp.derivatives.text import (
     SPELLINGS,
@@ -342,7 +343,9 @@ class Derivation:
         constants = [syntax.Parameter(name(size), "int", const=True) for size in sizes]
         head = syntax.Definition(name(wanted), (*inputs, *constants, *given), tuple(results), ())
         body = with_blocks((*forward, *self.groups))
-        tidy = iter(without_inferred_ranges(replace(head, body=tuple(item for _, item in body))).body)
+        types = {own: tensor.dtype.name for own, tensor in {**self.function.tensors, **tensors}.items()}
+        settled = (with_settled_choices(item, whole_numbers(self.function), types) for _, item in body)
+        tidy = iter(without_inferred_ranges(replace(head, body=tuple(settled))).body)
         lines = [str(head).removesuffix("\n}")]
         for comments, _ in body:
             lines += [f"{syntax.INDENT}# {comment}" for comment in comments]

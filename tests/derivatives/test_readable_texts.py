@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.derivatives.restating.choices import with_settled_choices
+from tcomp.grammar.parsing.parser import parse
 
 
 def body(name: str, wrt: str | None = None) -> list[str]:
@@ -78,3 +80,47 @@ def test_long_heads_are_broken() -> None:
     text = tc.library.batch_norm_training.gradient().text
     assert "    -> (\n        float(N, C, H, W) d_X,\n" in text
     assert tc.define(text).batch_norm_training_grad.function.outputs[0].name == "d_X"
+
+
+def test_blocks_say_nothing_that_their_steps_say() -> None:
+    text = "def f(double(N) X) -> (S) { S(0) = X(0) for t in 1:N { S(t) = S(t-1) * X(t) } }"
+    gradient = tc.define(text).f.gradient()
+    assert "        d_all_S(N - t) = d_S(N - t) + (1 < t ? d_all_S(N - t + 1) * X(N - t + 1) : 0.0)\n" in gradient.text
+    assert "    d_X(0) += d_S(0) + (0 < N - 1 ? d_all_S(1) * X(1) : 0.0)\n" in gradient.text
+    again = gradient.gradient().text
+    assert "        d_X_(min(t + 1, N - 1)) += 1 < N - t ? d_d_all_S(t) * d_all_S(t + 1) : 0.0\n" in again
+    assert "N - (N - t)" not in again and "t + 0" not in again
+
+
+WRITTEN = {
+    "a range settles it": ("Y(t) = 0 <= t && t < N ? X(t) : 0.0 where t in 0:N", "Y(t) = X(t) where t in 0:N"),
+    "a range does not": ("Y(t) = 1 <= t ? X(t) : 0.0 where t in 0:N", ""),
+    "for some sizes": ("Y(t) = t < max(1, N) ? X(t) : 0.0 where t in 0:M", ""),
+    "a choice around it": (
+        "Y(t) = t < 3 ? (t < 5 && X(t) > 0.0 ? X(t) : 0.0) : t < 2 ? 1.0 : X(t) where t in 0:N",
+        "Y(t) = t < 3 ? X(t) > 0.0 ? X(t) : 0.0 : X(t) where t in 0:N",
+    ),
+    "never": ("Y(t) = X(t) + (t < 0 ? X(0) : 0.0) where t in 0:N", "Y(t) = X(t) where t in 0:N"),
+    "a number alone is of another type": ("Y(t) = t < 0 ? X(t) : 0.0 where t in 0:N", ""),
+    "two types": ("Y(t) = 0 <= t ? H(t) : X(t) where t in 0:N", ""),
+    "one type": ("Y(t) = 0 <= t ? X(t) : Z(t) where t in 0:N", "Y(t) = X(t) where t in 0:N"),
+    "data": ("Y(t) = X(t) < 0.0 ? X(t) : 0.0 where t in 0:N", ""),
+    "no instance at all": ("Y(t) = t < 3 ? X(t) : 0.0 where t in 4:2", ""),
+    "rounded": (
+        "Y(t) = (2*t + 1) / 2 >= t && t % 4 < 4 ? X(t / 2) : 0.0 where t in 0:N",
+        "Y(t) = X(t / 2) where t in 0:N",
+    ),
+    "clamps": ("Y(t) = X(min(max(N - (N - t), 0), N - 1)) where t in 0:N", "Y(t) = X(t) where t in 0:N"),
+    "places": ("Y(min(t, N - 1) + 0) += X(t) where t in 0:N", "Y(t) += X(t) where t in 0:N"),
+    "a step as a place": ("for t in 1:N { Y(t + 0) = X(t) }", "for t in 1:N {\n    Y(t) = X(t)\n}"),
+    "a name that is no index as a place": ("Y(K + 0) = X(K)", ""),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_choices(name: str) -> None:
+    given, expected = WRITTEN[name]
+    head = "def f(const int N, const int M, const int K, double(64) X, double(64) Z, half(64) H) -> (double(64) Y)"
+    ((definition,), types) = parse(f"{head} {{ {given} }}"), {"X": "double", "Z": "double", "H": "half"}
+    (item,) = definition.body
+    assert str(with_settled_choices(item, ("N", "M", "K"), types)) == (expected or str(item))

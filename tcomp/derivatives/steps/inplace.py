@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from tcomp.derivatives.derivation import Derivation, spelling, statement_of
 from tcomp.derivatives.expressions import ChainRule
+from tcomp.derivatives.restating.choices import whole_numbers, with_settled_choices
 from tcomp.derivatives.steps.intervals import interval, spans_of
 from tcomp.derivatives.steps.nests import Item, reversed_loop
 from tcomp.derivatives.text import (
@@ -333,10 +334,12 @@ class InPlace(Derivation):
         head = syntax.Definition(name(wanted), tuple(inputs), tuple(results), ())
         lines = [str(head).removesuffix("\n}")]
         begun = {p.name.name for p in results}
+        types = {own: spelling(tensor) for own, tensor in self.function.tensors.items()} | self.types
         for comment, items in parts:
             lines += [f"{syntax.INDENT}# {comment}"] if items else []
             for item in items:
-                named = with_repetitions_named(self._declared(item, begun), self.taken)
+                settled = with_settled_choices(item, whole_numbers(self.function), types)
+                named = with_repetitions_named(self._declared(settled, begun), self.taken)
                 lines.append(textwrap.indent(str(named), syntax.INDENT))
         return "\n".join([*lines, "}"]) + "\n"
 
