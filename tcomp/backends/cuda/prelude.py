@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from tcomp.backends.cuda.atomics import ATOMICS
 from tcomp.backends.cuda.eighths import EIGHTHS
+from tcomp.backends.cuda.quads import QUADS
 from tcomp.backends.cuda.tensorcopies import TENSOR_COPIES
 from tcomp.backends.cuda.warpgroups import WARPGROUPS
 from tcomp.backends.dialect import called
@@ -271,27 +272,7 @@ $D void tc_mma_three(float &c0, float &c1, float &c2, float &c3, const unsigned 
     "tc_put4": _put(4, "unsigned int"),
     "tc_put8": _put(8, "uint2"),
     "tc_put16": _put(16, "uint4"),
-    "tc_turn_quad": """// Of four lanes each has a pair of four rows of pairs; then each has the row of its number.
-$D void tc_turn_quad(unsigned short (&own)[8], const int lane, const unsigned int mask) {
-  unsigned int pairs[4];
-  #pragma unroll
-  for (int j = 0; j < 4; j++) pairs[j] = own[2 * j] | (unsigned int)own[2 * j + 1] << 16;
-  #pragma unroll
-  for (int apart = 1; apart < 4; apart *= 2)
-    #pragma unroll
-    for (int j = 0; j < 4; j++)
-      if ((j & apart) == 0) {
-        const bool second = lane & apart;
-        const unsigned int got = __shfl_xor_sync(mask, second ? pairs[j] : pairs[j + apart], apart);
-        pairs[j] = second ? got : pairs[j];
-        pairs[j + apart] = second ? pairs[j + apart] : got;
-      }
-  #pragma unroll
-  for (int j = 0; j < 4; j++) {
-    own[2 * j] = (unsigned short)pairs[j];
-    own[2 * j + 1] = (unsigned short)(pairs[j] >> 16);
-  }
-}""",
+    **QUADS,
     "tc_repeat_edge": """template <class Subscript>
 $D $I tc_repeat_edge(Subscript i, $I origin, $I extent) {
   return i < origin ? origin : i >= origin + extent ? origin + extent - 1 : ($I)i;

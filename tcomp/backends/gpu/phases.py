@@ -228,7 +228,7 @@ class PhaseWriter:
         self.writer.loop(node, depth, ranges, self._serial, "")
 
     def _together_in(self, node: For, ranges: Ranges) -> Together | None:
-        return stored_together(self.writer, from_zero(self.writer, node, ranges), ranges)
+        return stored_together(self.writer, from_zero(self.writer, node, ranges), ranges, True)
 
     def _most_copies(self) -> int:
         """Copies of a loop's body that unrolling may make."""

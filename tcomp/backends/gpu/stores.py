@@ -22,6 +22,9 @@ from tcomp.loops.ir import Block, Execute, For, LoopExpr, LoopNode, Number, Oper
 WIDEST, WIDTHS = 16, (4, 8, 16)
 """Bytes that a thread stores or loads at a time."""
 
+PAIR_OF_BYTES = 2
+"""Bytes that a thread has side by side where it stores none of them alone."""
+
 
 def pieces_of(width: int) -> tuple[int, ...]:
     """The accesses that so many bytes side by side take; none where they cannot be had in whole ones."""
@@ -41,8 +44,11 @@ class Together:
     address: LoopExpr
 
 
-def stored_together(writer: KernelWriter, node: For, ranges: Ranges) -> Together | None:
-    """What the iterations of a loop store side by side and aligned, all of it; None where that is not sure."""
+def stored_together(writer: KernelWriter, node: For, ranges: Ranges, pairs: bool = False) -> Together | None:
+    """What the iterations of a loop store side by side and aligned, all of it; None where that is not sure.
+
+    With ``pairs`` this may be two bytes, which a loop around gathers.
+    """
     executes = executes_of(node.body)
     bounds = ranges.bounds(node.lower), ranges.bounds(node.upper)
     if executes is None or node.step != 1 or bounds[0] != (0, 0):
@@ -54,7 +60,8 @@ def stored_together(writer: KernelWriter, node: For, ranges: Ranges) -> Together
     elements = 0 if bounds[1] is None or bounds[1][0] != bounds[1][1] else bounds[1][0]
     width = elements * writer.plan.scop.storages[storage].dtype.itemsize
     read = {r.get_tuple_name(isl.dim_type.out) for e in executes for r in writer.statements[e.statement].reads}
-    if elements < 2 or not pieces_of(width) or statement.kind == "update" or storage in read:
+    gathered = width == PAIR_OF_BYTES and (pairs or statement.name in writer.gathered)
+    if elements < 2 or not (pieces_of(width) or gathered) or statement.kind == "update" or storage in read:
         return None
     if any(depends_on_data(s) for s in statement.subscripts):
         return None

@@ -159,21 +159,25 @@ static __device__ __forceinline__ float tc_from_float16(unsigned short bits) {
   return value;
 }
 #endif
-// Of four lanes each has a pair of four rows of pairs; then each has the row of its number.
-static __device__ __forceinline__ void tc_turn_quad(unsigned short (&own)[8], const int lane, const unsigned int mask) {
-  unsigned int pairs[4];
-  #pragma unroll
-  for (int j = 0; j < 4; j++) pairs[j] = own[2 * j] | (unsigned int)own[2 * j + 1] << 16;
+// Of four lanes each has a word of four rows; then each has the row of its number.
+static __device__ __forceinline__ void tc_turn_words(unsigned int (&own)[4], const int lane, const unsigned int mask) {
   #pragma unroll
   for (int apart = 1; apart < 4; apart *= 2)
     #pragma unroll
     for (int j = 0; j < 4; j++)
       if ((j & apart) == 0) {
         const bool second = lane & apart;
-        const unsigned int got = __shfl_xor_sync(mask, second ? pairs[j] : pairs[j + apart], apart);
-        pairs[j] = second ? got : pairs[j];
-        pairs[j + apart] = second ? pairs[j + apart] : got;
+        const unsigned int got = __shfl_xor_sync(mask, second ? own[j] : own[j + apart], apart);
+        own[j] = second ? got : own[j];
+        own[j + apart] = second ? own[j + apart] : got;
       }
+}
+// Of four lanes each has a pair of four rows of pairs; then each has the row of its number.
+static __device__ __forceinline__ void tc_turn_quad(unsigned short (&own)[8], const int lane, const unsigned int mask) {
+  unsigned int pairs[4];
+  #pragma unroll
+  for (int j = 0; j < 4; j++) pairs[j] = own[2 * j] | (unsigned int)own[2 * j + 1] << 16;
+  tc_turn_words(pairs, lane, mask);
   #pragma unroll
   for (int j = 0; j < 4; j++) {
     own[2 * j] = (unsigned short)pairs[j];

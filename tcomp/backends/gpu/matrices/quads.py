@@ -1,8 +1,8 @@
-"""Results of 16 bits that an instruction leaves two by two in lanes, stored 16 bytes a lane.
+"""Results of 16 or 8 bits that an instruction leaves two by two in lanes, stored 16 bytes a lane.
 
-Four lanes have two neighbours each of eight columns, then of the next eight.  Stored so, each store fills half of the
-sectors of 32 bytes that it touches.  After the lanes have exchanged what they have of 32 columns, each has eight
-neighbours, and a store fills two whole sectors of a row.
+Four lanes have two neighbours each of eight columns, then of the next eight.  Stored so, each store fills half, or a
+quarter, of the sectors of 32 bytes that it touches.  After the lanes have exchanged what they have of 32 columns, or of
+64 of bytes, each has 16 bytes side by side, and a store fills two whole sectors of a row.
 """
 
 from __future__ import annotations
@@ -37,16 +37,14 @@ from tcomp.mapping.machines.atoms import COLUMNS, LANES_OF_COLUMNS
 PAIR = COLUMNS // LANES_OF_COLUMNS
 """Neighbours that a lane has of eight columns."""
 
-_TOGETHER = PAIR * LANES_OF_COLUMNS
-
 
 @dataclass(frozen=True, slots=True)
 class Quads:
     """A loop over ``chunks`` of eight columns whose results four lanes may exchange.
 
-    ``address`` is that of the first of the eight elements that a lane stores, by the number ``turn`` of four chunks;
-    it does where all ``tests`` hold, for a chunk may lie beyond the last column.  ``mask`` is C for the lanes that come
-    here together.
+    Each lane then has ``each`` whole chunks.  ``address`` is that of the first of the elements that a lane stores, by
+    the number ``turn`` of as many chunks as four lanes have; it does where all ``tests`` hold, for a chunk may lie
+    beyond the last column.  ``mask`` is C for the lanes that come here together.
     """
 
     loop: For
@@ -58,6 +56,17 @@ class Quads:
     address: LoopExpr
     tests: tuple[LoopExpr, ...]
     mask: str
+    each: int
+
+    @property
+    def elements(self) -> int:
+        """Elements that a lane stores."""
+        return COLUMNS * self.each
+
+    @property
+    def at_a_time(self) -> int:
+        """Chunks that four lanes exchange."""
+        return LANES_OF_COLUMNS * self.each
 
 
 def stored_by_quads(
@@ -84,7 +93,8 @@ def stored_by_quads(
     together = together_in(loops[0], inner)
     if together is None or together.execute.statement != stored[0].statement or together.elements != PAIR:
         return None
-    if _TOGETHER * together.width != WIDEST * PAIR or _reads(writer, node, together.storage):
+    each, rest = divmod(WIDEST, together.width * LANES_OF_COLUMNS)
+    if rest or each not in (1, 2) or trips % (each * LANES_OF_COLUMNS) or _reads(writer, node, together.storage):
         return None
     lanes = [v for v in variables(together.address) if writer.thread_ids.get(v) == writer.dialect.thread(0)]
     address = together.address
@@ -94,40 +104,43 @@ def stored_by_quads(
     if mask is None or any(lanes[0] in variables(test) for test in tests):
         return None
     turn, chunk = (writer.unlike(f"{node.iterator}_{word}", ranges, phase) for word in ("turn", "chunk"))
-    place = Operation("+", (Operation("*", (Number(LANES_OF_COLUMNS), Variable(turn))), Variable(lanes[0])))
+    first, lane = Operation("*", (Number(each * LANES_OF_COLUMNS), Variable(turn))), Variable(lanes[0])
+    place = Operation("+", (first, lane if each == 1 else Operation("*", (Number(each), lane))))
     address = substitute(substitute(address, lanes[0], Number(0)), node.iterator, place)
-    tests = [substitute(test, node.iterator, place) for test in tests]
-    own = ranges.knowing(turn, 0, trips // LANES_OF_COLUMNS - 1)
+    places = [place if n == 0 else Operation("+", (place, Number(n))) for n in range(each)]
+    tests = [substitute(test, node.iterator, at) for at in places for test in tests]
+    own = ranges.knowing(turn, 0, trips // (each * LANES_OF_COLUMNS) - 1)
     terms = own.sum_of(address)
-    if any(n % _TOGETHER for n in (terms.constant, *terms.terms.values())):
+    if any(n % (COLUMNS * each) for n in (terms.constant, *terms.terms.values())):
         return None
     return Quads(
-        node, together.execute, together.storage, trips, turn, chunk, own.simplify(address), tuple(tests), mask
+        node, together.execute, together.storage, trips, turn, chunk, own.simplify(address), tuple(tests), mask, each
     )  # fmt: skip
 
 
 def store_by_quads(writer: KernelWriter, own: Quads, depth: int, ranges: Ranges, body: Body) -> None:
-    """The loop over four chunks at a time: what lanes have of them, the exchange, and the store."""
+    """The loop over four chunks, or eight, at a time: what lanes have of them, the exchange, and the store."""
     name = writer.fresh(f"{writer.program.dialect.name(own.storage)}_side_by_side")
     element = DEVICE_TYPES[writer.plan.scop.storages[own.storage].dtype.name]
     writer.used[own.storage] = None
     writer.vectors[own.storage] = None
     writer.uses_thread = True
-    number = Operation("+", (Operation("*", (Number(LANES_OF_COLUMNS), Variable(own.turn))), Variable(own.chunk)))
+    number = Operation("+", (Operation("*", (Number(own.at_a_time), Variable(own.turn))), Variable(own.chunk)))
     chunk = replace(
-        own.loop, iterator=own.chunk, upper=Number(LANES_OF_COLUMNS),
+        own.loop, iterator=own.chunk, upper=Number(own.at_a_time),
         body=substitute_below(own.loop.body, own.loop.iterator, number),
     )  # fmt: skip
 
     def exchanged(_: LoopNode, depth: int, ranges: Ranges) -> None:
-        declared = writer.dialect.aligned(element, name, _TOGETHER, WIDEST)
+        declared = writer.dialect.aligned(element, name, own.elements, WIDEST)
         writer.put(depth, declared.replace(";", " = {};") if own.tests else declared)
         writer.put(depth, "#pragma unroll")
         before = writer.gathered
         writer.gathered = {**before, own.execute.statement: f"{name}[{PAIR} * {own.chunk} + "}
         writer.loop(chunk, depth, ranges, body)
         writer.gathered = before
-        writer.put(depth, f"tc_turn_quad({name}, thread, {own.mask});")
+        turn = "tc_turn_quad" if own.each == 1 else "tc_turn_quad_of_bytes"
+        writer.put(depth, f"{turn}({name}, thread, {own.mask});")
         place = f"{writer.program.dialect.name(own.storage)}[{expression_text(own.address, ranges)}]"
         tests = " && ".join(expression_text(ranges.condition(t), ranges, 2) for t in own.tests)
         put = f"{writer.dialect.typed(f'tc_put{WIDEST}', element)}(&{place}, {name});"
@@ -135,7 +148,7 @@ def store_by_quads(writer: KernelWriter, own: Quads, depth: int, ranges: Ranges,
         writer.at(own.execute.statement)
 
     writer.put(depth, "#pragma unroll")
-    turns = replace(own.loop, iterator=own.turn, upper=Number(own.chunks // LANES_OF_COLUMNS))
+    turns = replace(own.loop, iterator=own.turn, upper=Number(own.chunks // own.at_a_time))
     writer.loop(turns, depth, ranges, exchanged)
 
 
