@@ -174,7 +174,8 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
     if columns is None or columns.panel is None:
         long = columns is None and runs_in_long_rows(machine, scop, cluster, vector, shape[coordinate])
         parts = (*((step, 1) for step in steps[:-1]), (steps[-1], VECTORS.rows_of_a_block)) if long else ()
-        return Nest("outer", vector, coordinate, inner, row, None, steps, parts, results=results)
+        both = recognise_contraction(main) is not None and _run_along_columns(scop, cluster, main, coordinate)
+        return Nest("outer", vector, coordinate, inner, row, None, steps, parts, both, results)
     read = columns.panel
     panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
     tile = min(height, 1 if row is None else shape[row]), min(width, shape[coordinate])
@@ -231,7 +232,7 @@ def _register_tile(
     itemsize = scop.storages[main.target].dtype.itemsize
     if recognise_contraction(main) is not None:
         along_row, along_column = (_read_strides(scop, cluster, main, side) for side in sides)
-        both = along_column.count(1) > 1
+        both = _run_along_columns(scop, cluster, main, sides[1])
         shared = not both and not any(c == 1 and r != 0 for c, r in zip(along_column, along_row, strict=True))
         columns = columns_of(scop, cluster, machine.vector_bytes)
         loads = Loads(shared, itemsize, both=both)
@@ -252,6 +253,12 @@ def _register_tile(
     if runs_in_long_rows(machine, scop, cluster, cluster.coordinates[main.name][sides[1]], shape[1]):
         return 1, row_tile(machine, scop, main)
     return register_tile(shape[1], shape[0], machine.vector_bytes // itemsize, machine.registers)
+
+
+def _run_along_columns(scop: Scop, cluster: Cluster, statement: ScopStatement, column: int) -> bool:
+    """Whether both operands are vectors: then a register tile shares nothing with one below it but borders of windows,
+    and what follows along a row of the tile lies behind it in memory."""
+    return _read_strides(scop, cluster, statement, column).count(1) > 1
 
 
 def _read_strides(scop: Scop, cluster: Cluster, statement: ScopStatement, coordinate: int | None) -> list[int | None]:
