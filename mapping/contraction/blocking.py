@@ -133,13 +133,11 @@ def _steps_near(
     block: dict[int, int] = {}
     for position in reversed(positions):
         block[position] = main.extents[position]
-        if touched(block) > BLOCKS.near_rows * machine.nearest_cache:
+        room = BLOCKS.near_rows * machine.middle_cache
+        if touched(block) > room:
             block[position] = 1
             inner = math.prod(block.values())
-            return (
-                max(int(BLOCKS.near_rows * machine.nearest_cache / touched(block)), -(-BLOCKS.least_block // inner))
-                * inner
-            )
+            return max(int(room / touched(block)), -(-BLOCKS.least_block // inner)) * inner
     return None
 
 

@@ -296,16 +296,17 @@ class Blocks:
     )
     near_rows: float = fitted(
         1 / 4,
-        "of the nearest cache",
+        "of the second cache",
         (
             "What the rows of a tile may read in a block of steps that lie apart; not with a large second "
             "cache, where accumulators that go through memory cost more."
         ),
-        machine="Zen 3, one thread; Zen 5",
+        machine="Zen 3; Zen 5",
         how=(
-            "2026-11-23: strided convolutions with 8 to 24 filters 1.4 to 2.4 times as fast as with all steps "
-            "at once; on Zen 5 all steps at once take 0.80 to 1.03 of the time, transposed matrices 0.85 to "
-            "0.93"
+            "2026-11-28, Zen 3, of the time with a quarter of the nearest cache, on one thread and two: six strided "
+            "convolutions with 8 to 24 filters 0.84 to 1.08, twelve products of transposed matrices 0.67 "
+            "to 1.13, 0.95 and 0.97 in the mean; MLP-Mixer's along patches 0.91. On Zen 5 all steps at once take 0.80 "
+            "to 1.03 of the time, transposed matrices 0.85 to 0.93"
         ),
     )
     least_block: int = fitted(
