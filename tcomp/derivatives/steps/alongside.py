@@ -35,7 +35,9 @@ class _Alongside(InPlace):
     def _tangent(self, tensor: str) -> str:
         kind, own = self.wide(tensor), self.results.get(tensor)
         if own is None or kind != self.types[tensor] or not self._begins_at_zero(tensor):
-            return self.new(f"moved_{tensor}" if own is not None else f"t_{tensor}", kind)
+            own = self.new(f"moved_{tensor}" if own is not None else f"t_{tensor}", kind)
+        if any(self.function.statements[p].scatters for p in self.writers(tensor)):
+            self.dims[own] = self.dims.get(tensor)
         return own
 
     def _begins_at_zero(self, tensor: str) -> bool:
@@ -120,7 +122,8 @@ class _Alongside(InPlace):
         for number, part in enumerate(parts):
             value = part if not number else total(value, part)
         if goes_on and before is not None:
-            (there, at), added = self.aside(position), self.new(f"added_{own}", self.wide(statement.target))
+            there, at = self.aside(position)
+            added = self.beside(position, f"added_{own}", self.wide(statement.target))
             operator = "+=!" if statement.reduction_indices or not self.tells(position) else "="
             yield statement_of(added, there, operator, value, ranges)
             yield from self._set(position, own, syntax.Binary("+", before, element(added, at)))
@@ -131,7 +134,10 @@ class _Alongside(InPlace):
     def _stays(self, position: int, own: str) -> Iterator[syntax.Statement]:
         """The tangent behind a statement whose value does not move."""
         statement = self.function.statements[position]
-        places, ranges = self.places(position), self.ranges(position, outer=True)
+        if statement.scatters and statement.initialise:
+            yield self.all_of(statement.target, own, lambda indices: self.zero(statement.target))
+            return
+        places, ranges = self.places(position), self.telling_ranges(position)
         if statement.reduction is None or statement.initialise:
             plain = statement.reduction is None or all(isinstance(s, Index) for s in statement.subscripts)
             operator = "=" if plain else "+=!"
@@ -153,16 +159,14 @@ class _Alongside(InPlace):
 
     def _set(self, position: int, own: str, value: Expr) -> Iterator[syntax.Statement]:
         """A tangent of what a statement goes on from, made of what it was."""
-        places, ranges = self.places(position), self.ranges(position, outer=True)
+        ranges = self.telling_ranges(position)
         if self.tells(position):
-            yield statement_of(own, places, "=", value, ranges)
+            yield self.setting(position, own, value)
             return
-        made, (there, at) = (
-            self.new(f"new_{own}", self.wide(self.function.statements[position].target)),
-            self.aside(position),
-        )
+        there, at = self.aside(position)
+        made = self.beside(position, f"new_{own}", self.wide(self.function.statements[position].target))
         yield statement_of(made, there, "max=!", value, ranges)
-        yield statement_of(own, places, "max=!", element(made, at), ranges)
+        yield self.setting(position, own, element(made, at))
 
     def _part(self, adjoint: Adjoint) -> Expr:
         """What the movement of one read contributes."""

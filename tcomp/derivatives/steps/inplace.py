@@ -6,16 +6,13 @@ element is written once, with the step as a subscript.  Here the order stays, an
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
-from tcomp.derivatives.derivation import Derivation, spelling, statement_of
+from tcomp.derivatives.derivation import spelling, statement_of
 from tcomp.derivatives.expressions import ChainRule
-from tcomp.derivatives.restating.choices import whole_numbers, with_settled_choices
-from tcomp.derivatives.steps.intervals import interval, spans_of
-from tcomp.derivatives.steps.nests import Item, reversed_loop
+from tcomp.derivatives.steps.intervals import interval
+from tcomp.derivatives.steps.nested import Nested
 from tcomp.derivatives.text import (
     ONE,
     ZERO,
@@ -25,11 +22,8 @@ from tcomp.derivatives.text import (
     on_the_left,
     product,
     range_text,
-    to_syntax,
 )
-from tcomp.derivatives.tidy import with_repetitions_named
-from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
-from tcomp.errors import Span as Place
+from tcomp.errors import Diagnostic, UnsaidError
 from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import Polynomial, greatest, least
 from tcomp.grammar.ranges.symbolic import Span
@@ -37,16 +31,13 @@ from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Expr as FunctionExpr
 from tcomp.grammar.tree.function import (
     Function,
+    Index,
     Read,
     Select,
     Statement,
-    Step,
     children,
     walk,
 )
-
-Written = Callable[[int], Iterable[syntax.Statement]]
-"""What stands in the text for the statement at a position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +50,15 @@ class Extremes:
     count: Expr
 
 
-class InPlace(Derivation):
+class InPlace(Nested):
     """What both modes share."""
 
     def __init__(self, function: Function, wrt: tuple[str, ...], ties: str) -> None:
         super().__init__(function, wrt, ties)
-        self.spans = [*map(spans_of, function.statements, self.symbolic.ranges)]
-        self.written = list(syntax.statements(function.definition.body))
-        if len(self.written) != len(function.statements):
-            self.refuse(function.statements[0].span, "places with several coordinates have no derivative in blocks")
         self.taken |= {c.name.name for s in self.written for c in s.clauses if isinstance(c, syntax.Let)}
         self.moving = _moving(function, wrt)
         self.compared: dict[str, syntax.Range] = {}
         """Indices that go through a dimension, where a subscript is compared with all of it."""
-        self.types = {t.name: spelling(t) for t in function.tensors.values()}
-        dims = {p.name.name: p.dims for p in function.definition.outputs}
-        self.dims = dims | {s.target.name: s.declared.dims for s in self.written if s.declared is not None}
 
     def box(self, tensor: str) -> tuple[Span, ...]:
         """As declared, or as statements write it, where the ranges of steps are no sums.
@@ -99,9 +83,6 @@ class InPlace(Derivation):
 
     def writers(self, tensor: str) -> list[int]:
         return [p for p, s in enumerate(self.function.statements) if s.target == tensor]
-
-    def refuse(self, span: Place, message: str) -> NoReturn:
-        raise DerivativeError(Diagnostic(message, self.function.source, span, "write the derivative as a def"))
 
     def new(self, wanted: str, kind: str) -> str:
         """A name for a tensor of some type."""
@@ -165,8 +146,6 @@ class InPlace(Derivation):
     def check(self, position: int) -> None:
         """Raises DerivativeError for a statement that moves and has no derivative where it stands."""
         statement = self.function.statements[position]
-        if statement.scatters and (statement.reduction != "+" or statement.initialise):
-            self.refuse(statement.span, "what data choose among steps has no derivative here yet, but for `+=`")
         if self.first_wins and statement.reduction in ("max", "min"):
             self.refuse(statement.span, "ties='first' is for reductions outside of such blocks")
 
@@ -195,6 +174,38 @@ class InPlace(Derivation):
         """The operator that gives each element that a statement writes a value, once or several times the same."""
         return "=" if self.tells(position) else "max=!"
 
+    def setting(self, position: int, own: str, value: Expr) -> syntax.Statement:
+        """What gives each element that a statement writes a value, once or several times the same."""
+        statement = self.function.statements[position]
+        found = statement_of(own, self.places(position), self.sets(position), value, self.telling_ranges(position))
+        if not statement.scatters:
+            return found
+        chosen = [index for index in self.telling(position) if index not in self.outer(position)]
+        orders = tuple(syntax.Order("last", name(index)) for index in chosen)
+        return replace(found, operator="=", clauses=(*found.clauses, *orders))
+
+    def telling(self, position: int) -> tuple[str, ...]:
+        """The indices that tell what a statement writes in a step, data or not."""
+        statement = self.function.statements[position]
+        named = {e.name for s in statement.subscripts for e in walk(s) if isinstance(e, Index)}
+        steps = {step.index for step in statement.steps}
+        chosen = [i for i in statement.reduction_indices if i in named and i not in steps]
+        return (*self.outer(position), *chosen) if statement.scatters else self.outer(position)
+
+    def telling_ranges(self, position: int) -> tuple[syntax.Range, ...]:
+        """The ranges of these indices."""
+        if not self.function.statements[position].scatters:
+            return self.ranges(position, outer=True)
+        named = self.telling(position)
+        return tuple(r for r in self.ranges(position) if r.index.name in named)
+
+    def beside(self, position: int, wanted: str, kind: str) -> str:
+        """A name for a tensor that has the elements that a statement writes; it is declared as theirs is."""
+        own, statement = self.new(wanted, kind), self.function.statements[position]
+        if statement.scatters:
+            self.dims[own] = self.dims.get(statement.target)
+        return own
+
     def aside(self, position: int) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
         """Where another tensor has what belongs to the element that a statement writes: as it is written, and read."""
         if self.tells(position):
@@ -207,14 +218,15 @@ class InPlace(Derivation):
         statement = self.function.statements[position]
         kind, (places, here) = spelling(self.function.tensors[statement.target]), self.aside(position)
         wide, ranges = self.wide(statement.target), self.ranges(position)
-        own, ties = self.new(f"new_{statement.target}", kind), self.new(f"ties_{statement.target}", wide)
+        own = self.beside(position, f"new_{statement.target}", kind)
+        ties = self.beside(position, f"ties_{statement.target}", wide)
         new, value = element(own, here), self._text(statement.value)
         is_new, was_new = syntax.Binary("==", value, new), syntax.Binary("==", self.old(position), new)
         operator = f"{statement.reduction}="
         made: list[syntax.Statement] = []
         one = ONE if wide == "float" else syntax.Cast("double", ONE)
         if not statement.initialise:
-            kept, sets = self.ranges(position, outer=True), self.sets(position)
+            kept, sets = self.telling_ranges(position), "=" if self.tells(position) else "max=!"
             made.append(statement_of(own, places, sets, self.old(position), kept))
             made.append(statement_of(own, places, operator, value, ranges))
             made.append(statement_of(ties, places, sets, syntax.Conditional(was_new, one, ZERO), kept))
@@ -238,7 +250,8 @@ class InPlace(Derivation):
                 return (), seed
         (places, here), wide = self.aside(position), self.wide(statement.target)
         value, one = self._text(statement.value), ONE if wide == "float" else syntax.Cast("double", ONE)
-        zeros, rest = self.new(f"zeros_{statement.target}", wide), self.new(f"nonzero_{statement.target}", wide)
+        zeros = self.beside(position, f"zeros_{statement.target}", wide)
+        rest = self.beside(position, f"nonzero_{statement.target}", wide)
         is_zero, ranges = syntax.Binary("==", value, ZERO), self.ranges(position)
         made = (
             statement_of(zeros, places, "+=!", syntax.Conditional(is_zero, one, ZERO), ranges),
@@ -254,7 +267,7 @@ class InPlace(Derivation):
         statement = self.function.statements[position]
         if not statement.reduction_indices and self.tells(position):
             return (), self._text(statement.value)
-        (places, here), own = self.aside(position), self.new("factor", self.wide(statement.target))
+        (places, here), own = self.aside(position), self.beside(position, "factor", self.wide(statement.target))
         made = statement_of(own, places, "*=!", self._text(statement.value), self.ranges(position))
         return (made,), element(own, here)
 
@@ -277,85 +290,6 @@ class InPlace(Derivation):
             i if not first.terms else syntax.Binary("-", i, first.syntax())
             for i, (first, _) in zip(indices, self.box(tensor), strict=True)
         )
-
-    def nest(self, written: Written, *, backwards: bool = False) -> list[Item]:
-        """What stands for each statement, in the blocks of the def or in blocks that take their steps backwards."""
-        return self._nest(range(len(self.function.statements)), 0, written, backwards)
-
-    def _nest(self, positions: Sequence[int], depth: int, written: Written, backwards: bool) -> list[Item]:
-        groups: list[list[int]] = []
-        steps: Step | None = None
-        for position in positions:
-            own = self.function.statements[position].steps[depth : depth + 1]
-            if own and steps is not None and own[0].number == steps.number:
-                groups[-1].append(position)
-            else:
-                groups.append([position])
-            steps = own[0] if own else None
-        found: list[Item] = []
-        for group in reversed(groups) if backwards else groups:
-            around = self.function.statements[group[0]].steps[depth : depth + 1]
-            if not around:
-                found += written(group[0])
-                continue
-            body = self._nest(group, depth + 1, written, backwards)
-            if body:
-                found.append(self._loop(around[0], group[0], body, backwards))
-            found += self.behind(group, depth) if backwards else ()
-        return found
-
-    def behind(self, positions: Sequence[int], depth: int) -> Sequence[Item]:
-        """What follows on a block that runs backwards, which is so deep in others and has some statements."""
-        return ()
-
-    def _loop(self, step: Step, position: int, body: Sequence[Item], backwards: bool) -> syntax.Loop:
-        lower, upper = self.bounds_of(step, position)
-        loop = syntax.Loop(name(step.index), lower, upper, tuple(body))
-        return reversed_loop(loop) if backwards else loop
-
-    def bounds_of(self, step: Step, position: int) -> tuple[Expr, Expr]:
-        """The range of a step, half-open."""
-        if step.lower is not None and step.upper is not None:
-            return self._text(step.lower), self._text(step.upper)
-        known = self.symbolic.ranges[position].get(step.index)
-        if known is None:
-            message = f"the range of {step.index} cannot be said for all sizes, so there is no derivative"
-            raise UnsaidError(Diagnostic(message, self.function.source, step.span, "add a range"))
-        return known[0].syntax(), (known[1] + 1).syntax()
-
-    def written_out(
-        self,
-        wanted: str,
-        inputs: Sequence[syntax.Parameter],
-        results: Sequence[syntax.Parameter],
-        parts: Sequence[tuple[str, Sequence[Item]]],
-    ) -> str:
-        """The text of a def, of parts with a comment each."""
-        head = syntax.Definition(name(wanted), tuple(inputs), tuple(results), ())
-        lines = [str(head).removesuffix("\n}")]
-        begun = {p.name.name for p in results}
-        types = {own: spelling(tensor) for own, tensor in self.function.tensors.items()} | self.types
-        for comment, items in parts:
-            lines += [f"{syntax.INDENT}# {comment}"] if items else []
-            for item in items:
-                settled = with_settled_choices(item, whole_numbers(self.function), types)
-                named = with_repetitions_named(self._declared(settled, begun), self.taken)
-                lines.append(textwrap.indent(str(named), syntax.INDENT))
-        return "\n".join([*lines, "}"]) + "\n"
-
-    def _declared(self, item: Item, begun: set[str]) -> Item:
-        """The first statement of each tensor says its type."""
-        if isinstance(item, syntax.Loop):
-            return replace(item, body=tuple(self._declared(own, begun) for own in item.body))
-        target = item.target.name
-        if target in begun:
-            return replace(item, declared=None)
-        begun.add(target)
-        return replace(item, declared=syntax.Declared(self.types[target], self.dims.get(target)))
-
-    @staticmethod
-    def _text(expr: FunctionExpr) -> Expr:
-        return to_syntax(expr, {})
 
 
 def _around(one: Span, other: Span) -> Span:

@@ -104,8 +104,7 @@ class Undoing(Swept):
         goes_on = statement.reduction != "+" and not statement.initialise
         aside = reads_its_target(statement) or (goes_on and not self.tells(position))
         if aside:
-            outer = self._telling(position)
-            ranges = tuple(r for r in self.ranges(position) if r.index.name in outer)
+            outer, ranges = self.telling(position), self.telling_ranges(position)
             taken, names = self.new(f"taken_{own}", self.wide(statement.target)), tuple(map(name, outer))
             yield statement_of(taken, names, "=", here, ranges)
             here = seed = element(taken, names)
@@ -129,21 +128,18 @@ class Undoing(Swept):
         is_single = {n for s in places for n in names_in(s)} <= self._scalars(statement)
         begun = []
         if value is not None and (not statement.initialise or self._is_read_before(position)):
-            operator = "=" if is_single else self.sets(position) if goes_on else "+=!"
-            begun = [statement_of(own, places, operator, value, self.ranges(position, outer=True))]
+            if statement.scatters and statement.initialise:
+                begun = [self.all_of(statement.target, own, lambda indices: self.zero(statement.target))]
+            elif goes_on and not is_single:
+                begun = [self.setting(position, own, value)]
+            else:
+                operator = "=" if is_single else "+=!"
+                begun = [statement_of(own, places, operator, value, self.ranges(position, outer=True))]
         if aside:
             yield from begun
         yield from self._pushed(position, seed, guards)
         if not aside:
             yield from begun
-
-    def _telling(self, position: int) -> tuple[str, ...]:
-        """The indices that tell what a statement writes in a step, data or not."""
-        statement = self.function.statements[position]
-        named = {e.name for s in statement.subscripts for e in walk(s) if isinstance(e, Index)}
-        steps = {step.index for step in statement.steps}
-        chosen = [i for i in statement.reduction_indices if i in named and i not in steps]
-        return (*self.outer(position), *chosen) if statement.scatters else self.outer(position)
 
     def _scalars(self, statement: Statement) -> set[str]:
         """What may stand in subscripts of which each names one element."""
