@@ -457,3 +457,17 @@ def test_accumulators_stay_in_registers_where_several_versions_of_a_tile_load_th
     assert loops
     for body in loops:
         assert not re.search(r"\tv\w+\t.*\(%r[sb]p\)", body)
+
+
+@pytest.mark.parametrize("rows", [40, 83])
+def test_tiles_of_elements_may_lie_behind_the_rows_of_a_contraction(rows: int) -> None:
+    """A torn tile of its last rows is not what tiles of other elements run."""
+    text = """def f(float(N,D) A, float(D,E) B, float(M) S) -> (O) {
+      O(i,e) = 0.0 where i in 0:M, e in 0:E
+      O(i,e) += A(i,k) * B(k,e) where i in 0:N
+      O(i,e) = O(i,e) / S(i)
+    }"""
+    values = [np.ones((rows, 8), np.float32), np.ones((8, 2), np.float32), np.ones(100, np.float32)]
+    expected = np.zeros((100, 2))
+    expected[:rows] = 8
+    np.testing.assert_array_equal(tc.define(text).f(*values), expected)

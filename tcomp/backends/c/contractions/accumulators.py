@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
+from tcomp.backends.c.loops.nests import (
+    Nest,
+    extents_of,
+    has_no_others,
+    heads_of_steps,
+    loop_head,
+    may_be_empty,
+)
 from tcomp.backends.c.vectors.extrema import of_vectors
 from tcomp.backends.c.vectors.types import vector_type
 from tcomp.backends.c.vectors.values import VectorSpeller, neighbours
@@ -65,7 +72,9 @@ class Accumulation:
         """Lines for so many columns, and others."""
         column = self.nest.column
         head = f"if ({loop_text(column.upper)} - {loop_text(column.lower)} == {columns}) {{"
-        return [head, *("  " + line for line in lines), "} else {", *("  " + line for line in otherwise), "}"]
+        there = may_be_empty(column)
+        other = f"}} else if ({there}) {{" if there else "} else {"
+        return [head, *("  " + line for line in lines), other, *("  " + line for line in otherwise), "}"]
 
     def _vectors(self, rows: int, columns: int) -> list[str] | None:
         """The C text of a tile of so many rows and columns; None if it is no case for vectors."""

@@ -23,7 +23,14 @@ from tcomp.backends.c.contractions.edges import (
 from tcomp.backends.c.contractions.places import Border, Operand, Place
 from tcomp.backends.c.contractions.resultlines import fetched_lines
 from tcomp.backends.c.contractions.steps import cell, forgotten, step_lines
-from tcomp.backends.c.loops.nests import Nest, extents_of, has_no_others, heads_of_steps, loop_head
+from tcomp.backends.c.loops.nests import (
+    Nest,
+    extents_of,
+    has_no_others,
+    heads_of_steps,
+    loop_head,
+    may_be_empty,
+)
 from tcomp.backends.c.vectors.types import PartialVector, vector_type
 from tcomp.backends.c.vectors.widening import WIDENED, narrowed
 from tcomp.backends.dialect import C_STORAGE_TYPES
@@ -247,7 +254,8 @@ class Contraction:
             yield from (f"{inside}  {line}" for line in self._edge(tile, targets, operands))
             yield f"{inside}}} else"
         last = self._tile(tiles[-1], targets, operands) if fallback is None else fallback(self.nest.inner)
-        yield f"{inside}{{{TORN if self.nest.torn else ''}"
+        there = " && ".join(filter(None, map(may_be_empty, (row, column)))) if fallback is None else ""
+        yield f"{inside}{f'if ({there}) ' if there else ''}{{{TORN if self.nest.torn else ''}"
         yield from (f"{inside}  {line}" for line in last)
         yield f"{inside}}}"
         for d in range(depth - 1, -1, -1):

@@ -111,6 +111,17 @@ def has_no_others(loop: For) -> bool:
     return len(apart) == 1 and None not in apart and (not numbers or apart == {math.gcd(*lower.terms.values())})
 
 
+def may_be_empty(loop: For | None) -> str:
+    """The C condition that a loop of a tile runs at all; empty where it does as far as its bounds tell.
+
+    Tiles of elements that others write, too, may lie behind the end of a contraction.
+    """
+    if loop is None or not Ranges({}).sum_of(loop.lower).terms:
+        return ""
+    ends = [end for end in flattened(loop.upper, "min") if isinstance(end, Number)]
+    return " && ".join(f"{loop_text(loop.lower)} < {loop_text(end)}" for end in ends)
+
+
 def may_have(loop: For, iterations: int) -> bool:
     """Whether a loop may run so often, as far as its bounds tell."""
     known = (constant_extent(loop.lower, end) for end in flattened(loop.upper, "min"))
