@@ -26,7 +26,7 @@ from tcomp.grammar.tree.function import (
 from tcomp.model.evaluation import Frame as Values
 from tcomp.model.evaluation import evaluate
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.values.operators import INT64
+from tcomp.values.operators import BOOL, INT64
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +266,17 @@ def _is_plain(maximum: ScopStatement, names: Mapping[str, str], score: Expr) -> 
 
 
 def lowered(score: Expr) -> Select | None:
-    """A score that is a low number where a condition does not hold."""
-    return score if isinstance(score, Select) and is_low(score.otherwise) else None
+    """A score that is a low number where a condition does not hold, and none where it does.
+
+    Of one within another the condition is that both hold: a row of which all others see low numbers has no others.
+    """
+    if not isinstance(score, Select) or not is_low(score.otherwise):
+        return None
+    inner = lowered(score.then)
+    if inner is not None:
+        both = Binary("&&", score.condition, inner.condition, BOOL, score.span)
+        return Select(both, inner.then, score.otherwise, score.dtype, score.span)
+    return None if any(map(is_low, walk(score.then))) else score
 
 
 def is_low(expr: Expr) -> bool:

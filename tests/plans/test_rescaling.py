@@ -203,6 +203,13 @@ def test_low_scores_are_left_out_where_each_row_has_others(condition: str) -> No
     np.testing.assert_allclose(tc.define(text).f(q, k, v), tc.define(text).f.reference(q, k, v), rtol=2e-5, atol=2e-6)
 
 
+def test_rows_that_see_low_numbers_alone_see_all_steps() -> None:
+    score = "(j <= i ? (j >= 20 ? s(b,i,j) : -3.4e38) : -3.4e38)"
+    text = ATTENTION.replace("max=! s(b,i,j)", f"max=! {score}").replace("(s(b,i,j) - m(b,i))", f"({score} - m(b,i))")
+    q, k, v = arrays()
+    np.testing.assert_allclose(tc.define(text).f(q, k, v), tc.define(text).f.reference(q, k, v), rtol=2e-5, atol=2e-6)
+
+
 def test_scores_that_read_nothing_where_they_are_seen_stay() -> None:
     score = "(j <= i + 65 ? (j < 60 ? s(b,i,j) : 1.0) : -3.4e38)"
     text = ATTENTION.replace("max=! s(b,i,j)", f"max=! {score}").replace("(s(b,i,j) - m(b,i))", f"({score} - m(b,i))")
