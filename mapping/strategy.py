@@ -71,7 +71,7 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
         Pass("mirror", mirror_products, plants=True),
         Pass("outline", functools.partial(outline_invariants, machine), plants=True),
         Pass("inline", functools.partial(inline_producers, machine), plants=True),
-        Pass("rescale", rescale_weights, plants=True),
+        Pass("rescale", functools.partial(rescale_weights, machine), plants=True),
         Pass("seek", seek_in_parts, plants=True),
         Pass("share", functools.partial(share_reductions, machine), plants=True),
         Pass("fuse", functools.partial(fuse, cpu_tiling(machine)), plants=True),

@@ -36,7 +36,10 @@ def cpu_tiling(machine: Machine) -> Tiling:
         leaves=True,
         kept_bytes=int(FUSION.kept_share * machine.middle_cache),
         nesting=Nesting(
-            functools.partial(_suffice, machine), int(NESTING.share * machine.middle_cache), NESTING.most_groups
+            functools.partial(_suffice, machine),
+            int(NESTING.share * machine.middle_cache),
+            int(max(NESTING.share * machine.middle_cache, NESTING.left_share * machine.last_cache / machine.threads)),
+            NESTING.most_groups,
         ),
         fewer_rows=functools.partial(_fewer_rows, machine),
     )

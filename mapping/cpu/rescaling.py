@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cpufusion import RESCALING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
@@ -15,7 +16,7 @@ from tcomp.mapping.tiles.splitting import PART_MULTIPLE
 from tcomp.model.scop import Scop
 
 
-def rescale_weights(plan: Plan, options: MappingOptions) -> Plan:
+def rescale_weights(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
     """Rescale the weights of long rows whose scores are products, which only weights and their maximum need."""
     if options.counts_loops or options.fusion_strategy == "min":
         return plan
@@ -24,7 +25,9 @@ def rescale_weights(plan: Plan, options: MappingOptions) -> Plan:
         weights = weights_of(scop, name)
         if weights is None or weights.rounded:
             continue
-        least = RESCALING.least_hidden_steps if weights.lowered and weights.hides else RESCALING.least_steps
+        least = min(RESCALING.least_steps, machine.middle_cache // RESCALING.bytes_of_a_weight)
+        if weights.lowered and weights.hides:
+            least = min(least, RESCALING.least_hidden_steps)
         if weights.steps[1] >= least and _is_computed(plan.scop, weights):
             steps = steps_of_a_part(weights.steps[1])
             scop, storages = rescaled(scop, weights, steps)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 import islpy as isl
 
+from tcomp.mapping.fusion.aligning import sizes_like_parts
 from tcomp.mapping.fusion.nesting import Nests
 from tcomp.mapping.fusion.order import in_order, leads_into
 from tcomp.mapping.fusion.reading import bytes_read, bytes_read_again, is_read_askew
@@ -71,13 +72,16 @@ class _Fuser:
         self._bytes: dict[Footprint, int] = {}
         self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], dict[int, Footprint]] = {}
 
-    def grow(self, root: int, free: set[int], formed: list[Group]) -> Group:
-        """The group of ``root`` with every producer among ``free`` that may join, where some are ``formed``."""
+    def grow(self, root: int, free: set[int], formed: list[Group], sizes: tuple[int, ...] | None = None) -> Group:
+        """The group of ``root`` with every producer among ``free`` that may join, where some are ``formed``.
+
+        Tiles of the root alone have ``sizes``, if these are given.
+        """
         cluster = self.clusters[root]
         self.options = self._whole.of_part(made_by(self.scop, cluster))
         self._known = {}
         members = tuple(range(cluster.rank))
-        current = self._root_group(root, members, self._sizes(root, members))
+        current = self._root_group(root, members, self._sizes(root, members) if sizes is None else sizes)
         if self.options.fusion_strategy == "min":
             return current
         inside = {root}
@@ -107,7 +111,16 @@ class _Fuser:
             else:
                 self._note(candidate, joined)
         stray = {c for c in current.expanded if not self._fellow_writers(c) <= set(current.clusters)}
-        return self.grow(root, free - stray, formed) if stray else current
+        return self.grow(root, free - stray, formed, sizes) if stray else current
+
+    def regrown(self, group: Group, formed: list[Group]) -> Group:
+        """A group with tiles that read what tiles of another leave of parts of sums, if it can have them."""
+        facts = self.tiling, self.scop, self.clusters, self.needs, self.families, self._whole
+        wanted = next(filter(None, (sizes_like_parts(*facts, group, f) for f in formed if f is not group)), None)
+        if wanted is None or self._whole.tile_sizes is not None:
+            return group
+        found = self.grow(group.root, {*group.clusters}, [f for f in formed if f is not group], wanted)
+        return found if (found.clusters, found.sizes) == (group.clusters, wanted) else group
 
     def _note(self, candidate: int, why: str) -> None:
         names = " ".join(self.clusters[candidate].statements)
@@ -394,5 +407,7 @@ def form_groups(
         free -= set(group.clusters)
     if tiling.nesting is None or options.fusion_strategy == "min":
         return tuple(in_order(found, fuser.successors)), tuple(fuser.notes)
+    if fuser.families:
+        found = [fuser.regrown(group, found) for group in found]
     nests = Nests(tiling.nesting, plan.scop, plan.clusters, fuser.needs, fuser.conflicts, fuser.families)
     return nests.arranged(found, fuser.successors), tuple(fuser.notes)

@@ -28,11 +28,13 @@ class Nesting:
     """What a target asks of loops that groups share.
 
     ``suffice`` says whether so many points of them are work for all threads.  What several groups touch at one point
-    may take ``most_bytes``, and there are ``most_groups`` of them.
+    may take ``most_bytes``, with ``most_left`` beside it of what parts of sums leave, and there are ``most_groups`` of
+    them.
     """
 
     suffice: Callable[[int], bool]
     most_bytes: int
+    most_left: int
     most_groups: int
 
 
@@ -178,14 +180,14 @@ class Nests:
         for number, (group, tiles) in enumerate(each):
             for storage in self._touches(group, tiles):
                 users.setdefault(storage, []).append(number)
-        moves, kept = False, 0
+        moves, kept, left = False, 0, 0
         for storage, numbers in users.items():
             if len(numbers) == 1:
                 continue
             maps = [self._touches(*each[n])[storage] for n in numbers]
             together = self._bytes(storage, functools.reduce(isl.Map.union, maps))
-            kept += together
-            if kept > self.nesting.most_bytes:
+            kept, left = (kept, left + together) if storage in self.parts else (kept + together, left)
+            if kept > self.nesting.most_bytes or left > self.nesting.most_left:
                 return False
             whole = self.scop.storages[storage].bytes
             if not moves and together < whole and numbers[0] < count <= numbers[-1]:

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.c.target import CpuBackend
 from tcomp.driver import Compilation, lower
 from tcomp.errors import LegalityError, PlanError
 from tcomp.grammar import define
+from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted import cpufusion
 from tcomp.mapping.rescaling import building, parts
 from tcomp.mapping.rescaling.parts import rescaled
@@ -87,6 +89,23 @@ def test_parts_need_not_be_whole(steps: int) -> None:
     q, k, v = arrays(S=steps)
     expected = attention(scores(q, k), v, 8**-0.5)
     np.testing.assert_allclose(tc.define(ATTENTION).f(q, k, v), expected, rtol=2e-5, atol=1e-6)
+
+
+def test_what_parts_leave_is_combined_at_the_same_point() -> None:
+    """However many parts there are: of each row they leave more than a tile of what combines them would take."""
+    machine = Machine(32, 16, 32, 2, nearest_cache=32 << 10, middle_cache=512 << 10, last_cache=32 << 20)
+    sizes = Sizes({"B": 2, "L": 1280, "S": 1280, "D": 64, "E": 64})
+    plan = lower(define(ATTENTION)["f"], sizes, tc.MappingOptions(), CpuBackend(machine), False, None).plan
+    assert [group.sizes[1] for group in plan.groups] == [plan.groups[0].sizes[1]] * 2
+    assert plan.groups[1].shared == 2
+    assert plan.buffers["O_acc4_parts"].space == "tile"
+
+
+def test_small_second_caches_hold_shorter_rows() -> None:
+    machine = Machine(32, 16, 32, 2, nearest_cache=16 << 10, middle_cache=32 << 10, last_cache=32 << 20)
+    sizes = Sizes(SIZES | {"S": 63})
+    assert lower(define(ATTENTION)["f"], sizes, tc.MappingOptions(), CpuBackend(machine), False, None).plan.rescaled
+    assert not compiled(ATTENTION, S=63).plan.rescaled
 
 
 def test_doubles_are_rescaled_in_doubles() -> None:
