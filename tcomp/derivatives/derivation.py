@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from tcomp.derivatives.expressions import ChainRule
-from tcomp.derivatives.gathering.gathers import Place, range_of
+from tcomp.derivatives.gathering.gathers import Place, dependent_ranges, range_of
 from tcomp.derivatives.restating.choices import whole_numbers, with_settled_choices
-from tcomp.derivatives.steps.blocks import Steps
+from tcomp.derivatives.steps.blocks import Group, Steps, with_blocks
 from tcomp.derivatives.text import (
     SPELLINGS,
     ZERO,
@@ -27,8 +26,6 @@ from tcomp.derivatives.tidy import with_repetitions_named, without_inferred_rang
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
 from tcomp.grammar import define
-from tcomp.grammar.ranges.linear import Linear, linear
-from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
@@ -39,7 +36,6 @@ from tcomp.grammar.tree.function import (
     Index,
     Read,
     Select,
-    Statement,
     Tensor,
     children,
     depends_on_data,
@@ -73,40 +69,6 @@ def checked(derivative: Derivative) -> Derivative:
     """The same.  Raises CompileError where the text is no program."""
     define(derivative.text)
     return derivative
-
-
-def chosen_inputs(function: Function, wrt: Sequence[str] | None) -> tuple[str, ...]:
-    floats = [t.name for t in function.inputs if t.role == "input" and t.dtype.is_float]
-    if wrt is None:
-        if not floats:
-            raise DerivativeError(f"{function.name} has no input of floats to find a gradient for")
-        return tuple(floats)
-    hint = f"its inputs of floats are {', '.join(floats)}" if floats else None
-    chosen = (wrt,) if isinstance(wrt, str) or not isinstance(wrt, Iterable) else tuple(wrt)
-    if not chosen:
-        raise DerivativeError(Diagnostic(f"wrt names no input of {function.name}", function.source, hint=hint))
-    for given in chosen:
-        if given not in floats:
-            known = next((t.span for t in function.inputs if t.name == given), None)
-            message = f"{function.name} has no gradient with respect to {given}"
-            raise DerivativeError(Diagnostic(message, function.source, known, hint))
-        if chosen.count(given) > 1:
-            raise DerivativeError(Diagnostic(f"wrt names {given} twice", function.source, hint=hint))
-    return chosen
-
-
-@dataclass(slots=True)
-class Group:
-    """Statements that belong together, and what they come from; adjoints may be rearranged.
-
-    ``steps`` is the block in which they stand, and ``time`` the dimension that the step subscripts.
-    """
-
-    comment: str
-    statements: list[syntax.Statement] = field(default_factory=list)
-    is_adjoint: bool = False
-    steps: Steps | None = None
-    time: int = 0
 
 
 class Derivation:
@@ -395,24 +357,6 @@ class Derivation:
         return syntax.Parameter(name(own), spelling(tensor), dims or None)
 
 
-def with_blocks(groups: Sequence[Group]) -> list[tuple[list[str], syntax.Statement | syntax.Loop]]:
-    """The statements of groups and the comments before them; those of neighbours in one block stand in it."""
-    found: list[tuple[list[str], syntax.Statement | syntax.Loop]] = []
-    for steps, together in itertools.groupby(groups, key=lambda group: group.steps):
-        members = list(together)
-        if steps is None:
-            for group in members:
-                for number, statement in enumerate(group.statements):
-                    found.append(([group.comment] if group.comment and not number else [], statement))
-            continue
-        statements = [s for group in members for s in group.statements]
-        times = [group.time for group in members for _ in group.statements]
-        comments = list(dict.fromkeys(group.comment for group in members if group.comment))
-        if statements:
-            found.append((comments, steps.loop(statements, times)))
-    return found
-
-
 def is_double_as_text(expr: FunctionExpr) -> bool:
     """Whether a double is one as it is written; literals are not, and what is only compared tells no type."""
     if expr.dtype.name != "float64":
@@ -430,16 +374,6 @@ def is_double_as_text(expr: FunctionExpr) -> bool:
 
 def spelling(tensor: Tensor) -> str:
     return SPELLINGS.get(tensor.dtype.name, tensor.dtype.name)
-
-
-def dependent_ranges(statement: Statement) -> Mapping[str, tuple[Linear, Linear]]:
-    """The ``where`` ranges that other indices bound, inclusive."""
-    found: dict[str, tuple[Linear, Linear]] = {}
-    for given in statement.ranges:
-        low, high = linear(given.lower), linear(given.upper)
-        if low is not None and high is not None and low.indices() | high.indices():
-            found[given.index] = low, high + Linear.of(Polynomial.of(-1))
-    return found
 
 
 def statement_of(

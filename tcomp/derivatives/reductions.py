@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcomp.derivatives.derivation import Derivation, Group, statement_of
+from tcomp.derivatives.derivation import Derivation, statement_of
 from tcomp.derivatives.expressions import ChainRule
 from tcomp.derivatives.gathering.datarows import Owner, range_clauses, written_down
+from tcomp.derivatives.steps.blocks import Group
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, to_syntax
 from tcomp.derivatives.versions import Version
 from tcomp.errors import Diagnostic, UnsaidError

@@ -10,20 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tcomp.derivatives.algebra import Value, product_of
-from tcomp.derivatives.derivation import (
-    Derivative,
-    Group,
-    checked,
-    chosen_inputs,
-    dependent_ranges,
-    names_of,
-    spelling,
-    statement_of,
-)
+from tcomp.derivatives.derivation import Derivative, checked, names_of, spelling, statement_of
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.gathering.adjoints import Adjoints
 from tcomp.derivatives.gathering.datarows import Owner, in_ranges
-from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, rigid_indices
+from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, dependent_ranges, rigid_indices
 from tcomp.derivatives.gathering.phases import in_phases
 from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.restating.bounds import with_linear_bounds
@@ -32,6 +23,7 @@ from tcomp.derivatives.saving import CheapToSave, Save, saveable, without_rounde
 from tcomp.derivatives.sharing import sharing_sums
 from tcomp.derivatives.simplify import simplified
 from tcomp.derivatives.steps.backwards import gradient_in_place
+from tcomp.derivatives.steps.blocks import Group
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.text import (
     Expr,
@@ -43,7 +35,7 @@ from tcomp.derivatives.text import (
     to_syntax,
 )
 from tcomp.derivatives.versions import Version, tensors_read, writes_all
-from tcomp.derivatives.wish import Wish
+from tcomp.derivatives.wish import Wish, chosen_inputs
 from tcomp.errors import CompileError, DerivativeError, Diagnostic, UnsaidError
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of

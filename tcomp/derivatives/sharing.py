@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tcomp.derivatives.derivation import Group
+from tcomp.derivatives.steps.blocks import Group
 from tcomp.derivatives.text import element, name, names_in
 from tcomp.grammar.tree import syntax
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.algebra import Product, Value, at, common, match, normal, product_of, with_known_values
-from tcomp.derivatives.derivation import Group
+from tcomp.derivatives.steps.blocks import Group
 from tcomp.derivatives.text import Expr, element, name, names_in, total, with_children
 from tcomp.grammar.tree import syntax
 

@@ -9,19 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tcomp.derivatives.derivation import (
-    Derivative,
-    Group,
-    checked,
-    chosen_inputs,
-    spelling,
-    statement_of,
-)
+from tcomp.derivatives.derivation import Derivative, checked, spelling, statement_of
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.reductions import Reductions
 from tcomp.derivatives.restating.bounds import with_linear_bounds
 from tcomp.derivatives.restating.indices import with_own_indices
 from tcomp.derivatives.steps.alongside import tangent_in_place
+from tcomp.derivatives.steps.blocks import Group
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.text import (
     ONE,
@@ -37,6 +31,7 @@ from tcomp.derivatives.text import (
     total,
 )
 from tcomp.derivatives.versions import Version
+from tcomp.derivatives.wish import chosen_inputs
 from tcomp.errors import CompileError, DerivativeError
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.dataranges import inside_ranges

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from tcomp.derivatives.derivation import (
-    Group,
-    statement_of,
-)
+from tcomp.derivatives.derivation import statement_of
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.gathering.firstsums import first_sum
 from tcomp.derivatives.gathering.folds import FOLDS, folded, read_inside
 from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, range_of
 from tcomp.derivatives.reductions import Reductions
-from tcomp.derivatives.steps.blocks import at_the_step
+from tcomp.derivatives.steps.blocks import Group, at_the_step
 from tcomp.derivatives.text import (
     ZERO,
     Expr,

@@ -321,3 +321,13 @@ def range_of(index: str, place: Place, places: Mapping[str, Expr]) -> syntax.Ran
 
 def _range(index: str, span: Span) -> syntax.Range:
     return syntax.Range(name(index), span[0].syntax(), (span[1] + 1).syntax())
+
+
+def dependent_ranges(statement: Statement) -> Mapping[str, tuple[Linear, Linear]]:
+    """The ``where`` ranges that other indices bound, inclusive."""
+    found: dict[str, tuple[Linear, Linear]] = {}
+    for given in statement.ranges:
+        low, high = linear(given.lower), linear(given.upper)
+        if low is not None and high is not None and low.indices() | high.indices():
+            found[given.index] = low, high + Linear.of(Polynomial.of(-1))
+    return found

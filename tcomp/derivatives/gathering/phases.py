@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcomp.derivatives.derivation import Group
+from tcomp.derivatives.steps.blocks import Group
 from tcomp.derivatives.text import Expr, element, name, names_in, shortest, substitute, with_children
 from tcomp.grammar.tree import syntax
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tcomp.derivatives.derivation import Derivative, chosen_inputs, spelling, statement_of
+from tcomp.derivatives.derivation import Derivative, spelling, statement_of
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.steps.inplace import InPlace, moved_by
 from tcomp.derivatives.steps.nests import mentioned, statements_in
 from tcomp.derivatives.text import ONE, ZERO, Expr, element, name, product, total
+from tcomp.derivatives.wish import chosen_inputs
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Function, Index
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tcomp.derivatives.derivation import Derivative, chosen_inputs
+from tcomp.derivatives.derivation import Derivative
 from tcomp.derivatives.saving import check_save
 from tcomp.derivatives.steps.inplace import moved_by
 from tcomp.derivatives.steps.keeping import Keeping
 from tcomp.derivatives.steps.nests import Item, mentioned, statements_in
 from tcomp.derivatives.text import ZERO, Expr, element, name, names_in
 from tcomp.derivatives.versions import writes_all
-from tcomp.derivatives.wish import Wish
+from tcomp.derivatives.wish import Wish, chosen_inputs
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Binary, Function, walk
 

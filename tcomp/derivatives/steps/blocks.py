@@ -1,9 +1,10 @@
-"""Blocks of steps in derived text, and what a step adds to the adjoint of what an earlier one wrote."""
+"""Groups of statements, blocks of steps in derived text, and what a step adds to what an earlier one wrote."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tcomp.derivatives.expressions import Adjoint
 from tcomp.derivatives.text import (
@@ -55,6 +56,38 @@ class Steps:
             value=with_short_subscripts(substitute(statement.value, places)),
             clauses=tuple(_moved_clause(c, places) for c in clauses),
         )
+
+
+@dataclass(slots=True)
+class Group:
+    """Statements that belong together, and what they come from; adjoints may be rearranged.
+
+    ``steps`` is the block in which they stand, and ``time`` the dimension that the step subscripts.
+    """
+
+    comment: str
+    statements: list[syntax.Statement] = field(default_factory=list)
+    is_adjoint: bool = False
+    steps: Steps | None = None
+    time: int = 0
+
+
+def with_blocks(groups: Sequence[Group]) -> list[tuple[list[str], syntax.Statement | syntax.Loop]]:
+    """The statements of groups and the comments before them; those of neighbours in one block stand in it."""
+    found: list[tuple[list[str], syntax.Statement | syntax.Loop]] = []
+    for steps, together in itertools.groupby(groups, key=lambda group: group.steps):
+        members = list(together)
+        if steps is None:
+            for group in members:
+                for number, statement in enumerate(group.statements):
+                    found.append(([group.comment] if group.comment and not number else [], statement))
+            continue
+        statements = [s for group in members for s in group.statements]
+        times = [group.time for group in members for _ in group.statements]
+        comments = list(dict.fromkeys(group.comment for group in members if group.comment))
+        if statements:
+            found.append((comments, steps.loop(statements, times)))
+    return found
 
 
 def indices_of(statement: syntax.Statement) -> set[str]:

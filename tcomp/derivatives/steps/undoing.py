@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tcomp.derivatives.derivation import dependent_ranges, statement_of
+from tcomp.derivatives.derivation import statement_of
 from tcomp.derivatives.expressions import Adjoint, ChainRule
 from tcomp.derivatives.gathering.folds import FOLDS
-from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, rigid_indices
+from tcomp.derivatives.gathering.gathers import Contribution, Place, contribution, dependent_ranges, rigid_indices
 from tcomp.derivatives.steps.inplace import reads_its_target
 from tcomp.derivatives.steps.instances import Instances
 from tcomp.derivatives.steps.swept import Swept
