@@ -19,6 +19,7 @@ from tcomp.grammar.tree.function import Function
 from tcomp.loops.codegen import generate_loops
 from tcomp.loops.ir import Block, LoopNode, render
 from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
+from tcomp.mapping.machines.fitted.timetiles import TIME_TILING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import schedule
 from tcomp.mapping.plan.values import Plan
@@ -266,7 +267,8 @@ def _room(machine: Machine, options: MappingOptions) -> Room:
     """Half of the second cache for a tile; a block that the second caches hold is not tiled."""
     threads = machine.threads if options.parallel else 1
     lines = machine.nearest_cache // 2 // LINE_BYTES
-    return Room(machine.middle_cache // 2, threads * machine.middle_cache, lines, threads)
+    columns = TIME_TILING.columns_in_line, TIME_TILING.columns_of_rows
+    return Room(machine.middle_cache // 2, threads * machine.middle_cache, lines, threads, columns)
 
 
 _UNFUSED = "isl gave up on this piece with fusion, so there is none"

@@ -50,6 +50,22 @@ def tile_sizes(
     if options.tile_sizes is not None:
         given = dict(enumerate(options.tile_sizes))
         return tuple(min(given.get(m, 0) or extent, LARGEST) for m, extent in zip(members, full, strict=True))
+    if scop.around is not None and scop.around.tiled:
+        return _all_in_one(scop, cluster, members)
+    return _chosen(machine, scop, cluster, members, options, full)
+
+
+def _all_in_one(scop: Scop, cluster: Cluster, members: tuple[int, ...]) -> tuple[int, ...]:
+    """What runs on the rows of a tile over time is one tile: they are counted from 0, so it reaches to the last."""
+    points = coordinate_set(scop, cluster)
+    return tuple(max(1, min(points.dim_max_val(m).to_python() + 1, LARGEST)) for m in members)
+
+
+def _chosen(
+    machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ...], options: MappingOptions,
+    full: tuple[int, ...],
+) -> tuple[int, ...]:  # fmt: skip
+    """The sizes that fit what a group computes."""
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
     scanned = scanned_position(scop, main)

@@ -206,31 +206,37 @@ def _fixed(of: isl.Set | isl.Map, at: Mapping[str, int]) -> isl.Set | isl.Map:
 
 
 def _tiles(tiles: TimeTiles, at: Mapping[str, int]) -> Iterator[_Turn]:
-    """The steps of a block in tiles: those that shrink, then those between them."""
+    """The steps of a block in tiles: those that run at the same time, then the next ones."""
     first, last = value(tiles.repeat.lower, at), value(tiles.repeat.upper, at)
-    leans = tiles.lower.reach(tiles.height) + tiles.upper.reach(tiles.height) > 0
-    strips = -(-min(MOST, tiles.rows[1] - tiles.rows[0]) // tiles.width)
+    height, rows = tiles.height, min(MOST, tiles.rows[1] - tiles.rows[0])
+    steps = 2 * height if tiles.leans else height
+    strips = -(-(rows + (tiles.width - 1 if tiles.leans else 0)) // tiles.width)
     parts = 1
     if tiles.columns is not None:
         first_column, last_column = tiles.columns.range
-        reach = min(MOST, last_column - first_column) + tiles.columns.band.reach(tiles.height)
+        reach = min(MOST, last_column - first_column) + tiles.columns.band.reach(steps)
         parts = -(-reach // tiles.columns.width)
-    for begin in range(first, min(last, first + MOST), tiles.height):
-        for grows in (0, 1)[: 1 + leans]:
-            for strip in range(strips + grows):
-                for part in range(parts):
-                    tile = (*at.values(), begin, grows, strip, part)
-                    for step in range(begin, min(begin + tiles.height, last)):
-                        yield from _in_tile(tiles, {**at, tiles.repeat.index: step}, step - begin, tile)
+    for wave, begin in enumerate(range(first - (height if tiles.leans else 0), min(last, first + MOST), height)):
+        for strip in range(strips):
+            for part in range(parts):
+                tile = (*at.values(), wave, strip, part)
+                for step in range(max(begin, first), min(begin + steps, last)):
+                    yield from _in_tile(tiles, {**at, tiles.repeat.index: step}, step - begin, tile)
 
 
 def _in_tile(tiles: TimeTiles, at: Mapping[str, int], past: int, tile: tuple[int, ...]) -> Iterator[_Turn]:
     """The pieces of a tile at one of its steps, which is so many steps ``past`` its first."""
-    grows, strip, part = tile[-3:]
+    wave, strip, part = tile[-3:]
     corner = tiles.rows[0] + strip * tiles.width
+    grows = tiles.leans and past < tiles.height
+    if tiles.leans:
+        corner -= wave * tiles.line % tiles.width
     for number, piece in enumerate(tiles.pieces):
-        left, right = (band.slope * past + band.shifts[number] for band in (tiles.lower, tiles.upper))
-        ends = [corner - right, corner + left] if grows else [corner + left, corner + tiles.width - right]
+        since = past if grows or not tiles.leans else past - tiles.height
+        left, right = (band.slope * since + band.shifts[number] for band in (tiles.lower, tiles.upper))
+        ends = [corner + left, corner + tiles.width - right]
+        if grows:
+            ends = [corner + tiles.line - right, corner + tiles.line + left]
         if tiles.columns is not None:
             band, width = tiles.columns.band, tiles.columns.width
             begin = tiles.columns.range[0] + part * width - (band.slope * past + band.shifts[number])

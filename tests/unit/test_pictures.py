@@ -103,7 +103,7 @@ def test_wavefronts_are_drawn_as_they_were_written() -> None:
 
 def test_tiles_over_steps_are_drawn() -> None:
     """Each iteration once, behind what it needs; tiles have several steps."""
-    made = tiled_over_steps(STENCILS["jacobi-1d"], {"N": 60, "T": 8}, 120)
+    made = tiled_over_steps(STENCILS["jacobi-1d"], {"N": 60, "T": 8}, 140)
     assert "B (S2), a part" in words(KINDS["domain"](made))
     steps = Steps(made)
     panels = {panel.statement: panel for panel in steps.panels(4)}
@@ -111,7 +111,7 @@ def test_tiles_over_steps_are_drawn() -> None:
     for panel in (panels["S2"], panels["S3"]):
         assert not panel.whole and len({p.at for p in panel.points}) == len(panel.points) == 8 * 24
         spans = {tile: {p.at[0] for p in panel.points if p.tile == tile} for tile in {p.tile for p in panel.points}}
-        assert {len(span) for span in spans.values()} == {1, 2} and len(spans) == 32
+        assert max(len(span) for span in spans.values()) > 2
         for point in panel.points[::7]:
             needed = steps.needs(point)
             assert len(needed) == 3 - (point.at[1] == 24)

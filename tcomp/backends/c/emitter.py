@@ -23,6 +23,7 @@ from tcomp.backends.c.loops.windows import slides
 from tcomp.backends.c.parallel import runs_parallel, shared_out, streams, tile_loops
 from tcomp.backends.c.pieces import PieceText
 from tcomp.backends.c.rows.loops import RowLoops
+from tcomp.backends.c.rows.shared import shared_rows
 from tcomp.backends.c.rows.streaming import FENCE
 from tcomp.backends.c.rowwork import row_work
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
@@ -144,7 +145,7 @@ class Emitter:
         if scan is not None and scan.mark not in self.scans:
             self._scan(scan, node, depth)
             return
-        lines = self.rows.register_tile(node)
+        lines = self.rows.register_tile(node) or self._shared_rows(node)
         if lines is None:
             node = joined(node, self.plan, self.rows.side_by_side)
             lines = self.rows.lines(node)
@@ -152,6 +153,14 @@ class Emitter:
             self._loop(node, depth, self._node)
         for line in lines or ():
             self._put(depth, line)
+
+    def _shared_rows(self, node: For) -> list[str] | None:
+        """Several rows at a time, in tiles over time: elsewhere rows wait for memory, which they share as it is."""
+        around = self.scop.around
+        found = None
+        if around is not None and around.tiled:
+            found = shared_rows(node, self.plan, self.machine, self._speller)
+        return None if found is None else found[0].lines(found[1], self._plain)
 
     def _is_scanned(self, node: LoopNode) -> bool:
         """Whether a loop goes over the elements of a row that a scan around it sums up."""

@@ -136,39 +136,47 @@ class _Text:
         return lines
 
     def _tiles(self, tiles: TimeTiles) -> list[str]:
-        """A block in tiles: those that shrink, then those between them, for so many steps at a time."""
+        """A block in tiles: all those that run at the same time, then the next ones."""
         first, last = _form(tiles.repeat.lower), _form(tiles.repeat.upper)
-        low, high = tiles.rows
-        count = -(-(high - low) // tiles.width)
-        lines = [f"for (long block = {first}; block < {last}; block += {tiles.height}) {{"]
-        lines.append(f"  const long until = tc_min(block + {tiles.height}, {last});")
-        leans = tiles.lower.reach(tiles.height) + tiles.upper.reach(tiles.height) > 0
-        for grows in (False, True)[: 1 + leans]:
-            lines += ["  " + line for line in self._phase(tiles, count + grows, grows)]
-        return [*lines, "}"]
+        height, (low, high) = tiles.height, tiles.rows
+        if not tiles.leans:
+            lines = [f"for (long block = {first}; block < {last}; block += {height}) {{"]
+            lines.append(f"  const long until = tc_min(block + {height}, {last});")
+            return [*lines, *("  " + line for line in self._side_by_side(tiles, -(-(high - low) // tiles.width))), "}"]
+        # Tiles grow during the steps before ``block + height``, and shrink during those from there on.
+        return [
+            f"for (long wave = 0, block = {first} - {height}; block < {last}; wave++, block += {height}) {{",
+            f"  const long from = tc_max(block, {first}), until = tc_min(block + {2 * height}, {last});",
+            f"  const long moved = wave * {tiles.line}L % {tiles.width};",
+            *("  " + line for line in self._side_by_side(tiles, (high - low + 2 * tiles.width - 2) // tiles.width)),
+            "}",
+        ]
 
-    def _phase(self, tiles: TimeTiles, count: int, grows: bool) -> list[str]:
+    def _side_by_side(self, tiles: TimeTiles, count: int) -> list[str]:
         """Tiles that run at the same time."""
         step, own = step_parameter(tiles.repeat.index), self._own_bytes(tiles)
-        inner = [f"for (long {step} = block; {step} < until; {step}++) {{", f"  const long past = {step} - block;"]
-        at = f"{tiles.rows[0]} + strip * {tiles.width}L"
+        begin = "from" if tiles.leans else "block"
+        inner = [f"for (long {step} = {begin}; {step} < until; {step}++) {{", f"  const long past = {step} - block;"]
+        if tiles.leans:
+            inner.append(f"  const long at = {tiles.rows[0]} + strip * {tiles.width}L - moved;")
         columns = tiles.columns
         for number, piece in enumerate(tiles.pieces):
-            left, right = (f"{band.slope} * past + {band.shifts[number]}" for band in (tiles.lower, tiles.upper))
-            ends = [f"{at} + {left}", f"{at} + {tiles.width} - ({right})"]
-            if grows:
-                ends = [f"{at} - ({right})", f"{at} + {left}"]
+            ends = self._leaning(tiles, number)
+            if not tiles.leans:
+                at = f"{tiles.rows[0]} + strip * {tiles.width}L"
+                ends = [at, f"{at} + {tiles.width}"]
             if columns is not None:
                 lean = f"{columns.band.slope} * past + {columns.band.shifts[number]}"
-                begin = f"{columns.range[0]} + part * {columns.width}L - ({lean})"
-                ends += [begin, f"{begin} + {columns.width}"]
+                left = f"{columns.range[0]} + part * {columns.width}L - ({lean})"
+                ends += [left, f"{left} + {columns.width}"]
             around = [step_parameter(name) for name in piece.steps[: -len(ends)]]
             if self._walk(piece) is not None:
                 inner[0], around = f"{{ const long {step} = block;", [*around, "until"]
             inner.append("  " + self._call(piece, [*around, *ends], f"scratch + {self.shared_bytes}L + own * {own}L"))
         inner.append("}")
         if columns is not None:
-            reach = columns.range[1] - columns.range[0] + columns.band.reach(tiles.height)
+            steps = 2 * tiles.height if tiles.leans else tiles.height
+            reach = columns.range[1] - columns.range[0] + columns.band.reach(steps)
             parts = f"for (long part = 0; part < {-(-reach // columns.width)}; part++) {{"
             inner = [parts, *("  " + line for line in inner), "}"]
         if self.threads == 1 or count == 1:
@@ -176,6 +184,20 @@ class _Text:
             return ["{", "  const long own = 0;", f"  {head}", *("    " + line for line in inner), "  }", "}"]
         loop = For("strip", Number(0), Number(count), 1, Block(()))
         return shared_out([loop], inner, [], THREADS.chunk_instances * count, self.threads)
+
+    def _leaning(self, tiles: TimeTiles, number: int) -> list[str]:
+        """The first row of a statement in a tile, and the one behind the last, as the tile grows or shrinks."""
+        height, lower, upper = tiles.height, tiles.lower, tiles.upper
+        line = f"at + {tiles.line}"
+        grows = [
+            f"{line} - ({upper.slope} * past + {upper.shifts[number]})",
+            f"{line} + {lower.slope} * past + {lower.shifts[number]}",
+        ]
+        shrinks = [
+            f"at + {lower.slope} * (past - {height}) + {lower.shifts[number]}",
+            f"at + {tiles.width} - ({upper.slope} * (past - {height}) + {upper.shifts[number]})",
+        ]
+        return [f"past < {height} ? {a} : {b}" for a, b in zip(grows, shrinks, strict=True)]
 
     def _own_bytes(self, tiles: TimeTiles) -> int:
         """What each thread needs for itself at most."""

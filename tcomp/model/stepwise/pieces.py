@@ -70,15 +70,20 @@ class Band:
         """How far an edge has moved at the last statement of so many steps."""
         return self.slope * (steps - 1) + max(self.shifts)
 
+    def room(self, steps: int) -> int:
+        """Rows that an edge takes of a tile of so many steps: as far as it moves, or to where the next ones begin."""
+        return max(self.reach(steps), self.slope * steps)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeTiles:
-    """A block whose steps run ``height`` at a time, on tiles of rows that stay in a cache meanwhile.
+    """A block whose steps run on tiles of rows that stay in a cache meanwhile.
 
-    ``pieces`` has one piece for each statement, for rows between bounds.  Tiles of ``width`` rows shrink from both
-    sides as time goes on, by ``lower`` and ``upper``, and need nothing of each other; those between them grow, and run
-    when the first are done.  Both kinds run in parallel.  Where there are ``columns``, a tile runs over these in parts
-    of as many as given, one after another, each of which leans to the left.
+    ``pieces`` has one piece for each statement, for rows between bounds.  Tiles lean by ``lower`` and ``upper``: each
+    grows from a line for ``height`` steps, then, ``width`` rows wide at first, shrinks for as many.  Those beside each
+    other need nothing of each other and run in parallel; the next ones stand on the lines between them.  Where no
+    edge leans, a tile has the same rows at all steps.  Where there are ``columns``, a tile runs over these in parts of
+    as many as given, one after another, each of which leans to the left.
     """
 
     repeat: Repeat
@@ -89,6 +94,26 @@ class TimeTiles:
     lower: Band
     upper: Band
     columns: Columns | None = None
+
+    @property
+    def leans(self) -> bool:
+        """Whether some edge moves from step to step or from statement to statement."""
+        return self.lower.room(self.height) + self.upper.room(self.height) > 0
+
+    @property
+    def slack(self) -> int:
+        """Rows of a tile that no edge takes; below 0, tiles beside each other would depend on each other."""
+        return self.width - self.lower.room(self.height) - self.upper.room(self.height)
+
+    @property
+    def line(self) -> int:
+        """How many rows above the first one that a tile has at its widest the line lies from which it grows.
+
+        What a tile grows over and what shrinks beside it, and the other way round, are then as far apart as a
+        dependence may reach: by the rows that the upper edge takes below the line, by those that the lower one takes
+        above it.
+        """
+        return self.upper.room(self.height) + max(0, self.slack) // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,13 +43,15 @@ _SET = isl.dim_type.set
 class Room:
     """Bytes of what tiles should stay in: those of a block whose tensors take less are not tiled.
 
-    ``lines`` is how many lines of a cache half of the first one holds.
+    ``lines`` is how many lines of a cache half of the first one holds.  A tile has so many columns for each row where
+    these are neighbours in memory, and so many where each is a row of memory itself.
     """
 
     tile: int
     block: int
     lines: int
     threads: int
+    columns: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Shape:
 class _Block:
     """A block that may be tiled: the row and the column of each statement, and what depends on what along both.
 
-    ``length`` is how many steps it has at most.  It ``moves_on`` if each step writes slices of its own, which stay.
+    What a step writes has ``rank`` dimensions.  ``length`` is how many steps it has at most.  It ``moves_on`` if each
+    step writes slices of its own, which stay.
     """
 
     repeat: Repeat
@@ -73,6 +76,7 @@ class _Block:
     rows: tuple[str | int, ...]
     columns: tuple[str | int, ...] | None
     moves: tuple[_Moves, ...]
+    rank: int
     length: int
     moves_on: bool
 
@@ -146,8 +150,8 @@ def prove_tiles(cutter: Cutter, pieces: Pieces) -> None:
         if not isinstance(item, TimeTiles):
             continue
         block = _block(cutter, pieces, item.repeat)
-        fits = item.lower.reach(item.height) + item.upper.reach(item.height) <= item.width
-        right = block is not None and item.height >= 1 and item.width >= 1 and fits and _covers(block, cutter, item)
+        sized = item.height >= 1 and item.width >= 1 and item.slack >= 0
+        right = block is not None and sized and _covers(block, cutter, item)
         if block is not None and right:
             right = block.moves[0].is_made_up(item.lower, 1) and block.moves[0].is_made_up(item.upper, -1)
             if item.columns is not None:
@@ -198,15 +202,15 @@ def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: S
     if lower is None or upper is None:
         return None
     rows = _range(block, cutter, block.rows)
-    shape = wanted or _shape(block, cutter, total, room, lower, upper, rows)
+    across = block.moves[1].band(-1) if len(block.moves) > 1 else None
+    shape = wanted or _shape(block, cutter, total, room, lower, upper, across, rows)
     if shape is None:
         return None
     columns = None
     if shape.columns:
-        band = block.moves[1].band(-1) if len(block.moves) > 1 else None
-        if band is None or block.columns is None:
+        if across is None or block.columns is None:
             return None
-        columns = Columns(shape.columns, _range(block, cutter, block.columns), band)
+        columns = Columns(shape.columns, _range(block, cutter, block.columns), across)
     made = []
     steps = cutter.function.statements[block.piece.numbers[0]].steps
     for position, number in enumerate(block.piece.numbers):
@@ -221,29 +225,30 @@ def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: S
 
 
 def _shape(
-    block: _Block, cutter: Cutter, total: int, room: Room, lower: Band, upper: Band, rows: tuple[int, int]
+    block: _Block, cutter: Cutter, total: int, room: Room, lower: Band, upper: Band, leans: Band | None,
+    rows: tuple[int, int],
 ) -> Shape | None:  # fmt: skip
-    """Tiles as high as their room lets them be, at least two steps."""
-    count = max(1, rows[1] - rows[0])
-    loose = max(lower.shifts) + max(upper.shifts)
-
-    def height(width: int) -> int:
-        return min((width - loose) // max(1, lower.slope + upper.slope) + 1, block.length)
-
+    """Tiles as high as their room lets them be, at least two steps: it holds what a statement passes over."""
     if block.stays:
-        return _strips(block, count, room, total)
+        return _strips(block, max(1, rows[1] - rows[0]), room, total)
+    count, slope = max(1, rows[1] - rows[0]), max(1, lower.slope + upper.slope)
+
+    def shape(width: int, columns: int = 0) -> Shape | None:
+        height = min((width - lower.room(1) - upper.room(1)) // slope + 1, block.length)
+        return Shape(height, width, columns) if height >= 2 else None
+
     if block.moves_on:
         # Each step has slices of its own: a tile holds as many as it is high.
-        width = min(math.isqrt(room.tile // WIDEST), max(LEAST_STRIP, count // (4 * room.threads)))
-        return Shape(height(width), width) if height(width) >= 2 else None
-    width = min(room.tile * count // max(1, total), count)
-    if height(width) >= ENOUGH or block.columns is None:
-        return Shape(height(width), width) if height(width) >= 2 else None
+        return shape(min(math.isqrt(room.tile // WIDEST), max(LEAST_STRIP, count // (4 * room.threads))))
+    whole = shape(min(room.tile * count // max(1, total), count))
+    if block.columns is None or leans is None or (whole is not None and whole.height >= ENOUGH):
+        return whole
     low, high = _range(block, cutter, block.columns)
     across = max(1, high - low)
     cells = room.tile * count * across // max(1, total)
-    width = min(math.isqrt(cells), count)
-    return Shape(height(width), width, min(cells // max(1, width), across)) if height(width) >= 2 else None
+    width = min(math.isqrt(int(cells / room.columns[block.rank > 2])), count)
+    part = shape(width, max(1, min(cells // max(1, width), across)))
+    return part if part is not None and (whole is None or part.height > whole.height) else whole
 
 
 def _strips(block: _Block, count: int, room: Room, total: int) -> Shape | None:
@@ -281,12 +286,13 @@ def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
         return None
     columns = [_coordinate(s, fixed[s.target], 1, cutter) for s in statements]
     known = [column for column in columns if column is not None]
+    ranks = [len(s.subscripts) - len(fixed[s.target]) for s in statements]
     across = None
-    if len(known) == len(columns) and all(len(s.subscripts) - len(fixed[s.target]) > 2 for s in statements):
+    if len(known) == len(columns) and min(ranks) > 1:
         across = _moves(cutter, pieces, piece, statements, known)
     return _Block(
         repeat, piece, tuple(row for row in rows if row is not None), tuple(known) if across is not None else None,
-        (moves,) if across is None else (moves, across), _length(cutter, piece, repeat),
+        (moves,) if across is None else (moves, across), max(ranks), _length(cutter, piece, repeat),
         all(_moves_on(pieces, piece, s, repeat.index) for s in statements),
     )  # fmt: skip
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from tcomp.backends.c.vectors.extrema import magnitude, of_vectors
 from tcomp.backends.c.vectors.types import vector_type
@@ -26,11 +26,15 @@ def computed_type(dtype: DType) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class VectorSpeller:
-    """Spells expressions for ``lanes`` iterations at once, which are neighbouring values of the index ``along``."""
+    """Spells expressions for ``lanes`` iterations at once, which are neighbouring values of the index ``along``.
+
+    ``loaded`` has the names of vectors that hold what some reads give.
+    """
 
     scalar: Speller
     along: str
     lanes: int
+    loaded: Mapping[Expr, str] = field(default_factory=dict)
 
     def value(self, expr: Expr, dtype: DType) -> str | None:
         """The C text of a vector of ``dtype``; None if the expression is none, or needs more than arithmetic."""
@@ -47,6 +51,8 @@ class VectorSpeller:
             return None
         if not self.moves(expr):
             return self.scalar.value(expr)
+        if expr in self.loaded:
+            return self.loaded[expr]
         match expr:
             case Read() if (element := self.first(expr)) is not None:
                 if expr.dtype != dtype:
