@@ -18,13 +18,13 @@ from tcomp.grammar.tree.function import Binary, Cast, Expr, Read
 from tcomp.mapping.gpu.matrices.deals import deals_of_columns, deals_of_rows
 from tcomp.mapping.gpu.memories import shared_budget
 from tcomp.mapping.gpu.wholesteps import is_zero_outside
-from tcomp.mapping.machines.atoms import ATOMS, GROUP_COLUMNS, MOST_GROUP_COLUMNS, MOST_SHORT_STEPS, Atom
+from tcomp.mapping.machines.atoms import ATOMS, FETCHED_BYTES, GROUP_COLUMNS, MOST_GROUP_COLUMNS, MOST_SHORT_STEPS, Atom
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.deals import Deal, Dealt
 from tcomp.mapping.plan.operations import bare, recognise_contraction
-from tcomp.mapping.plan.values import Cluster
+from tcomp.mapping.plan.values import TENSOR, Cluster
 from tcomp.mapping.tiles.sizes import main_statement, reduction_positions
 from tcomp.mapping.tiles.strides import access_stride, coefficient
 from tcomp.model.scop import Scop, ScopStatement
@@ -201,7 +201,7 @@ def _tile(
     last = statement.subscripts[-1] if statement.subscripts else None
     if last is None or coefficient(last, statement.indices[sides.column], scop.sizes) != 1:
         return None
-    if atom.in_groups and (len(sides.rows) > 1 or len(sides.columns) > 1):
+    if atom.in_groups and len(sides.columns) > 1:
         return None
     rows = deals_of_rows([extents[p] for p in sides.rows], options, atom.in_groups)
     if rows is None:
@@ -217,6 +217,8 @@ def _tile(
         return None
     reads = operands_of(statement)
     found = [dimensions_of(scop, statement, read, sides) for read in reads]
+    if len(sides.rows) > 1 and atom.in_groups and not _in_boxes(scop, statement, sides, options):
+        return None
     kinds = [None if f is None else atom.kind_of(f[0]) for f in found]
     stored = [scop.storages[read.tensor].dtype.name for read in reads]
     if None in found or (atom.kinds[0] != atom.kinds[1] and kinds != stored):
@@ -237,6 +239,21 @@ def _tile(
         if padded <= shared_budget(gpu, options):
             return tile
     return None
+
+
+def _in_boxes(scop: Scop, statement: ScopStatement, sides: Sides, options: MappingOptions) -> bool:
+    """Whether a device brings rows of several indices by itself: one tap at a time, so threads had better fetch all.
+
+    Each index stands alone in a subscript, but for taps, with coefficient 1.
+    """
+    for read in operands_of(statement):
+        places, storage = places_of(scop, statement, read, sides), scop.storages[read.tensor]
+        strides = [s * storage.dtype.itemsize for s in storage.strides if s != 1]
+        if places is None or any(s % FETCHED_BYTES for s in strides):
+            return False
+        if any(len(own) > 1 or set(own.values()) > {1} for own in places):
+            return False
+    return options.route in (None, TENSOR) and options.prefetch and options.stages != 1
 
 
 def _phases(

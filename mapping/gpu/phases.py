@@ -211,6 +211,8 @@ class _Dealer:
     def _nested(self, tiled: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Tiles of steps in a band, and those in one inside: where warps multiply, the latter run ahead."""
         step = [] if self.atoms is None else [t for t in tiled if t[0] == self.atoms.sides.step]
+        if not step and self.atoms is not None and self.atoms.atom.in_groups:
+            step = tiled[-1:]  # of windows over few channels the innermost taps are the tiles
         return ([t for t in tiled if t not in step], step) if step else (tiled, [])
 
     def _reduction_tiles(self, statement: ScopStatement, steps: list[int]) -> list[tuple[int, int]]:

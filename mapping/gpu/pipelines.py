@@ -44,7 +44,9 @@ def pipeline_fetches(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
                 laid_out += [c for c in copies if c is not None]
         if not laid_out:
             continue
-        stages = min(_stages(gpu, plan, laid_out, options), tiles_of_steps(plan, marks[0]))
+        # A warp of its own fetches on from one loop over taps to the next.
+        tiles = (tiles_of_all_loops if _in_groups(plan, marks[0]) else tiles_of_steps)(plan, marks[0])
+        stages = min(_stages(gpu, plan, laid_out, options), tiles)
         if stages > 1:
             kept = tuple(next((n for n in laid_out if _is_of(n, c)), c) for c in plan.copies)
             flight = int(stages > 2 and len(marks) == 1 and runs_on(plan, marks[0]))
@@ -121,6 +123,19 @@ def tiles_of_steps(plan: Plan, mark: str) -> int:
         last = values.dim(isl.dim_type.set) - 1
         if not values.is_empty():
             counts.append(values.dim_max_val(last).to_python() - values.dim_min_val(last).to_python() + 1)
+    return max(counts)
+
+
+def tiles_of_all_loops(plan: Plan, mark: str) -> int:
+    """The same over all loops of a tile of results around a phase, as those over taps."""
+    found = {p.mark: p.prefixes for p in places(plan.tree)}
+    counts = [tiles_of_steps(plan, mark)]
+    for name, prefix in found[mark].items():
+        group = f"group{plan.groups.index(home_of(plan, name)[0])}"
+        inside, values = found[group][name].dim(isl.dim_type.out), prefix.range()
+        dimensions = range(inside, values.dim(isl.dim_type.set)) if not values.is_empty() else ()
+        ends = [(values.dim_min_val(d).to_python(), values.dim_max_val(d).to_python()) for d in dimensions]
+        counts.append(math.prod(high - low + 1 for low, high in ends))
     return max(counts)
 
 

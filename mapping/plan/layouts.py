@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_DEPTH = 16
@@ -48,13 +50,19 @@ class Swizzle:
 
     The innermost dimension is cut into panels of 128 bytes, each with a row for every element of the other one of
     ``side`` and ``step``; chunks of 16 bytes change places with others of their row.  Eight elements along ``side``
-    stay together.  With ``warps``, to which groups of eight are dealt in turn, the two that a warp has of an
+    stay together.  Where rows have several indices, those of the dimensions ``around`` are counted around the side,
+    outermost first.  With ``warps``, to which groups of eight are dealt in turn, the two that a warp has of an
     instruction's 64 rows lie one behind the other.
     """
 
     side: int
     step: int
     warps: int = 0
+    around: tuple[int, ...] = ()
+
+    def rows(self, shape: Sequence[int]) -> int:
+        """How many rows, or columns, a copy of some shape holds."""
+        return math.prod(shape[d] for d in (*self.around, self.side))
 
     def stands_for(self, position: int) -> int:
         """Where along the side an element of a tile comes to lie."""
@@ -68,11 +76,12 @@ class Swizzle:
     def place(self, side: int, step: int, shape: tuple[int, ...], along_side: bool, itemsize: int) -> int:
         """The element at (``side``, ``step``) of a tile of a ``shape``, counted from the first one.
 
+        Where there are dimensions around the side, all rows are counted by it.
         ``along_side`` says that neighbours along the side lie together, not those along the steps.
         """
         row_elements, chunk = SWIZZLED_ROW // itemsize, SWIZZLED_CHUNK // itemsize
         side = self.stands_for(side)
-        inner, row, rows = (side, step, shape[self.step]) if along_side else (step, side, shape[self.side])
+        inner, row, rows = (side, step, shape[self.step]) if along_side else (step, side, self.rows(shape))
         panel, within = divmod(inner, row_elements)
         straight = (panel * rows + row) * row_elements + within
         return straight ^ (straight // row_elements % (SWIZZLED_ROW // SWIZZLED_CHUNK)) * chunk

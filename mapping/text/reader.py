@@ -330,7 +330,7 @@ def _one_of(row: Row, key: str, word: str) -> str:
 def _swizzle(row: Row) -> Swizzle | None:
     if not row.entries:
         return None
-    swizzle = Swizzle(row.number("side"), row.number("step"), row.number("warps", 0))
+    swizzle = Swizzle(row.number("side"), row.number("step"), row.number("warps", 0), row.numbers("around", ()))
     row.done()
     return swizzle
 

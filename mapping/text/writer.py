@@ -185,7 +185,8 @@ def _copy(plan: Plan, copy: Copy) -> dict[str, Value]:
 
 def _swizzle(swizzle: Swizzle) -> dict[str, Value]:
     row: dict[str, Value] = {"side": swizzle.side, "step": swizzle.step}
-    return row | {"warps": swizzle.warps} if swizzle.warps else row
+    row |= {"warps": swizzle.warps} if swizzle.warps else {}
+    return row | {"around": list(swizzle.around)} if swizzle.around else row
 
 
 def _pipeline(mark: str, pipeline: Pipeline) -> dict[str, Value]:

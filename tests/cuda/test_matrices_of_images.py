@@ -159,7 +159,8 @@ def test_windows_with_gaps_between_them_have_no_box_that_begins_with_them() -> N
 def test_machine_code() -> None:
     """Nine taps of 32 channels for 32 pixels and 64 filters of each warp."""
     sizes = {"N": 16, "H": 56, "W": 56, "C": 64, "F": 64}
-    kernel = tc.define(TEXTS["channels last"]).f.compile(sizes=sizes, target="cuda:sm_90")
+    options = tc.MappingOptions(warpgroups=False)
+    kernel = tc.define(TEXTS["channels last"]).f.compile(sizes=sizes, target="cuda:sm_90", options=options)
     loop = busiest_loop(loops_of(kernel.compilation.source)["f_0"], "HMMA")
     assert loop.count("HMMA") == 288 and loop.total <= 600
     assert loop.count("LDSM") == 108 and loop.count("LDGSTS") <= 43 and loop.count("BAR") == 1

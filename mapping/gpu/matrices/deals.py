@@ -44,8 +44,10 @@ def deals_of_rows(extents: Sequence[int], options: MappingOptions, in_groups: bo
     if len(extents) == 1:
         warps = warps_of(extents[0], options, in_groups)
         return (Deal(extents[0], LANES_OF_ROWS * warps, 1, 0),) if warps else None
-    if in_groups or options.threads is not None:
+    if options.threads is not None:
         return None
+    if in_groups:
+        return _rows_of_groups(extents)
     *outer, last = extents
     groups = -(-last // LANES_OF_ROWS)
     blocks = -(-groups * math.prod(outer) // 2)
@@ -63,6 +65,41 @@ def deals_of_rows(extents: Sequence[int], options: MappingOptions, in_groups: bo
         enough = across * along == 1 or elements // 2 >= min(2, -(-blocks // 2))
         found.append(((enough, -elements * across * along, across * along, across), (*around, lanes)))
     return max(found, key=lambda entry: entry[0])[1] if found else None
+
+
+def _rows_of_groups(extents: Sequence[int]) -> tuple[Deal, ...] | None:
+    """The same for warpgroups, whose rows lie one behind another: all of the innermost index is lanes'.
+
+    Then a group of eight rows belongs to the next warp, whichever index it is along, as those of one index do.
+    """
+    *outer, last = extents
+    wide = [n for n, extent in enumerate(outer) if extent > 1]
+    along, rest = divmod(last, LANES_OF_ROWS)
+    if rest or not along or len(wide) != 1 or MOST_WARPS % along:
+        return None
+    (over,) = wide
+    for across in range(MOST_WARPS // along, 0, -1):
+        elements, left = divmod(outer[over], across)
+        if not left and elements and elements % 2 == 0 and across * along % GROUP_WARPS == 0:
+            shared = Deal(outer[over], across, 1, 0) if across > 1 else _alone(outer[over])
+            around = [shared if n == over else _alone(e) for n, e in enumerate(outer)]
+            return (*around, Deal(last, LANES_OF_ROWS * along, 1, 1 if across > 1 else 0))
+    return None
+
+
+def warps_of_rows(deals: Sequence[Deal]) -> int:
+    """Warps that share the rows of a tile."""
+    return math.prod(d.threads for d in deals if d.dimension is not None) // LANES_OF_ROWS
+
+
+def follow_each_other(deals: Sequence[Deal]) -> bool:
+    """Whether groups of eight rows belong to warps in turn, whichever index they are along."""
+    *outer, last = deals
+    if not outer:
+        return True
+    dealt = [d for d in outer if d.extent > 1]
+    whole = last.elements == 1 and last.extent == last.threads and len(dealt) <= 1
+    return whole and all((d.extent == d.threads * d.elements and d.vector == 1) or d.dimension is None for d in dealt)
 
 
 def deals_of_columns(extents: Sequence[int], dimension: int) -> tuple[Deal, ...] | None:

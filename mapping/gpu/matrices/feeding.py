@@ -7,6 +7,7 @@ is empty.  So threads that multiply meet nobody else in their loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ import islpy as isl
 
 from tcomp.mapping.gpu.barriers import COPIED, synchronise
 from tcomp.mapping.gpu.matrices.operands import has_panels, steps_of_a_row
-from tcomp.mapping.gpu.pipelines import AHEAD, loop_of_tiles, tiles_of_steps
+from tcomp.mapping.gpu.pipelines import AHEAD, loop_of_tiles, tiles_of_all_loops
 from tcomp.mapping.machines.atoms import BY_NAME, GROUP_WARPS
 from tcomp.mapping.machines.fitted.gpu import SHARED
 from tcomp.mapping.machines.gpu import WARP, Gpu
@@ -105,7 +106,7 @@ def can_be_fed(plan: Plan, mark: str) -> bool:
     ):
         return False
     threads = plan.dealt[cluster].threads + FETCHING_THREADS
-    inside = plan.dealt[cluster].shape[-1]
+    inside = math.prod(plan.dealt[cluster].shape[1:])
     whole = threads <= _MOST_THREADS and FETCHING_THREADS % inside == 0
     return whole and all(boxes_of(plan.scop.storages[c.storage], c) is not None for c in copies)
 
@@ -126,7 +127,7 @@ def feed_by_tensor_copies(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan
     if options.route not in (None, TENSOR) or not gpu.warpgroups:
         return plan
     for mark, pipeline in plan.pipelines.items():
-        pays = options.route == TENSOR or tiles_of_steps(plan, mark) >= SHARED.fed_tiles
+        pays = options.route == TENSOR or tiles_of_all_loops(plan, mark) >= SHARED.fed_tiles
         if pays and can_be_fed(plan, mark) and meets_nobody(plan, mark):
             copies = tuple(replace(c, route=TENSOR) if c.mark == mark else c for c in plan.copies)
             pipelines = {**plan.pipelines, mark: replace(pipeline, kind=BARRIERS)}

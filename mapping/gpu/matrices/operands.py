@@ -12,20 +12,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcomp.mapping.machines.atoms import GROUP_COLUMNS, GROUP_WARPS, ROWS
-from tcomp.mapping.plan.layouts import SWIZZLED_ROW, Swizzle
+from tcomp.mapping.plan.layouts import CORE_ROWS, SWIZZLED_ROW, Swizzle
 from tcomp.mapping.plan.values import Copy, Plan
 
 
-def with_swizzle(plan: Plan, copy: Copy, side: int, step: int, warps: int) -> Copy:
-    """The copy of an operand for a warpgroup, as rows or columns lie in the tensor; ``warps`` is 0 for columns."""
+def with_swizzle(plan: Plan, copy: Copy, swizzle: Swizzle) -> Copy:
+    """The copy of an operand for a warpgroup, as rows or columns lie in the tensor; it has no warps for columns."""
     strides = plan.scop.storages[copy.storage].strides
     order = tuple(sorted(range(len(copy.shape)), key=lambda d: (copy.shape[d] > 1, -abs(strides[d]), d)))
-    return replace(copy, order=order, padding=0, swizzle=Swizzle(side, step, warps))
+    return replace(copy, order=order, padding=0, swizzle=swizzle)
 
 
-def lies_for_groups(copy: Copy, side: int, step: int, warps: int) -> bool:
-    """Whether a copy lies as a warpgroup's instruction reads it; ``warps`` is 0 for columns."""
-    return copy.swizzle == Swizzle(side, step, warps) and has_panels(copy)
+def lies_for_groups(copy: Copy, swizzle: Swizzle) -> bool:
+    """Whether a copy lies as a warpgroup's instruction reads it; the swizzle has no warps for columns."""
+    return copy.swizzle == swizzle and has_panels(copy)
 
 
 def steps_of_a_row(copy: Copy) -> int:
@@ -45,6 +45,11 @@ def has_panels(copy: Copy) -> bool:
     if copy.dtype.itemsize == 1 and copy.order[-1] != swizzle.step:
         return False
     rows = ROWS * swizzle.warps if swizzle.warps else GROUP_COLUMNS
-    alone = all(e == 1 for d, e in enumerate(copy.shape) if d not in (swizzle.side, swizzle.step))
-    whole = copy.shape[swizzle.side] % rows == 0 and copy.shape[swizzle.step] % steps_of_a_row(copy) == 0
+    own = (*swizzle.around, swizzle.side, swizzle.step)
+    if len(set(own)) != len(own) or not set(own) <= set(range(rank)):
+        return False
+    if swizzle.around and (copy.order[-1] != swizzle.step or copy.shape[swizzle.side] % CORE_ROWS):
+        return False
+    alone = all(e == 1 for d, e in enumerate(copy.shape) if d not in own)
+    whole = swizzle.rows(copy.shape) % rows == 0 and copy.shape[swizzle.step] % steps_of_a_row(copy) == 0
     return alone and whole and swizzle.warps % GROUP_WARPS == 0

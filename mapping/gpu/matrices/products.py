@@ -23,7 +23,7 @@ from tcomp.mapping.gpu.atoms import (
     places_of,
     room_of,
 )
-from tcomp.mapping.gpu.matrices.deals import column_blocks
+from tcomp.mapping.gpu.matrices.deals import column_blocks, follow_each_other, warps_of_rows
 from tcomp.mapping.gpu.matrices.operands import lies_for_groups
 from tcomp.mapping.gpu.wholesteps import may_run_beyond
 from tcomp.mapping.machines.atoms import (
@@ -37,6 +37,7 @@ from tcomp.mapping.machines.atoms import (
 )
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.plan.deals import Deal, Dealt, Phase
+from tcomp.mapping.plan.layouts import Swizzle
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import Buffer, Cluster, Copy, Plan
 from tcomp.mapping.tiles.sizes import reduction_positions
@@ -112,6 +113,11 @@ class Product:
         return self.rows[-1].threads // LANES_OF_ROWS
 
     @property
+    def groups(self) -> int:
+        """Warpgroups that share the rows."""
+        return warps_of_rows(self.rows) // GROUP_WARPS
+
+    @property
     def row_blocks(self) -> int:
         """Atoms of rows that a warp has."""
         return math.prod(d.elements for d in self.rows) // 2
@@ -153,7 +159,8 @@ def product_at(plan: Plan, phase: Phase, copies: Sequence[Copy], atom: Atom) -> 
     target = plan.buffers.get(statement.target)
     if len(operands) != 2 or len(steps) != 1 or target is None or not _is_private(target, dealt):
         return None
-    if atom.in_groups and [d.dimension for d in target.deals if d.dimension is not None] != [0, 1]:
+    across = [d.dimension for d in target.deals if d.dimension is not None]
+    if atom.in_groups and across != list(range(len(dealt.shape))):
         return None
     (size,) = steps
     taps = tuple((p, statement.extents[p]) for p in sides.taps)
@@ -191,11 +198,19 @@ def _operand(
         return None
     if not _is_fetched(copy, side, step, box, may_be_turned(moving, side), atom):
         return None
-    warps = rows[-1].threads // LANES_OF_ROWS if name == "row" else 0
-    by_groups = copy.mark == phase.mark and lies_for_groups(copy, side, step, warps)
+    by_groups = copy.mark == phase.mark and lies_for_groups(copy, swizzle_of(found, moving, name, side, step))
     if not by_groups if atom.in_groups else copy.swizzle is not None:
         return None
     return name, Operand(copy, side, step, moving)
+
+
+def swizzle_of(found: DealtSides, moving: Sequence[Mapping[int, int]], name: str, side: int, step: int) -> Swizzle:
+    """How a warpgroup wants the operand of a side, "row" or "column", whose dimensions ``moving`` tells of."""
+    if name == "column":
+        return Swizzle(side, step)
+    outer = [p for p, d in zip(found.sides.rows[:-1], found.rows[:-1], strict=True) if d.extent > 1]
+    around = tuple(next((d for d, own in enumerate(moving) if p in own), -1) for p in outer)
+    return Swizzle(side, step, warps_of_rows(found.rows), around)
 
 
 def _steps_of(operand: Operand | Kept) -> int:
@@ -283,16 +298,19 @@ def _dealt_sides(plan: Plan, statement: ScopStatement, cluster: Cluster, dealt: 
     warps, rest = divmod(row.threads, LANES_OF_ROWS)
     if rest or not warps or row.vector != 1 or (column.threads, column.vector) != (LANES_OF_COLUMNS, 2):
         return None
-    if count == 3 and (along[0].vector != 1 or atom.in_groups):
+    if count == 3 and along[0].vector != 1:
         return None
+    warps *= along[0].threads if count == 3 else 1
     if atom.in_groups and (warps % GROUP_WARPS or column.extent % GROUP_COLUMNS or column.extent > MOST_GROUP_COLUMNS):
         return None
     if dealt.shape != tuple(along[d].threads for d in range(count)) or not _is_alone(plan.scop, statement):
         return None
     grouped = _grouped(statement, cluster, dealt, row, column)
-    if grouped is None or (atom.in_groups and any(len(side) > 1 for side in grouped)):
+    if grouped is None:
         return None
     rows, columns = (tuple(deal for _, deal in side) for side in grouped)
+    if atom.in_groups and (len(columns) > 1 or not follow_each_other(rows)):
+        return None
     if math.prod(d.elements for d in rows) % 2 or column_blocks(columns) % 2:
         return None
     for step in longest_first(cluster, statement):

@@ -17,11 +17,11 @@ from tcomp.mapping.gpu.atoms import (
     room_of,
 )
 from tcomp.mapping.gpu.matrices.operands import with_swizzle
-from tcomp.mapping.gpu.matrices.products import DealtSides, Operand, product_at, sides_of_phase
+from tcomp.mapping.gpu.matrices.products import DealtSides, Operand, product_at, sides_of_phase, swizzle_of
 from tcomp.mapping.gpu.memories import kept_by_warps, shared_budget, shared_bytes
 from tcomp.mapping.gpu.promotion import vector_of
 from tcomp.mapping.gpu.turns.fetching import copies_at
-from tcomp.mapping.machines.atoms import FETCHED_BYTES, LANES_OF_ROWS, Atom
+from tcomp.mapping.machines.atoms import FETCHED_BYTES, Atom
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place, places
@@ -68,8 +68,7 @@ def _with_atom(
         if not _begins_where_it_reads(plan, statement, whole):
             return None
         if atom.in_groups:
-            warps = found.rows[-1].threads // LANES_OF_ROWS if name == "row" else 0
-            laid_out.append(with_swizzle(plan, whole, side, step, warps))
+            laid_out.append(with_swizzle(plan, whole, swizzle_of(found, moving, name, side, step)))
         else:
             turned = atom.itemsize > 2 or (atom.itemsize == 2 and may_be_turned(moving, side))
             laid_out.append(_with_whole_rows(plan, whole, side, step, turned))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.backends.gpu.memory import share
@@ -122,7 +123,8 @@ class Fetching:
         inner = ranges.knowing(self.element, 0, max(0, self.count - 1))
         offsets = self.offsets()
         if copy.swizzle is not None:
-            place = straight_place(copy, offsets[copy.swizzle.side], offsets[copy.swizzle.step])
+            own = [offsets[d] for d in (*copy.swizzle.around, copy.swizzle.side, copy.swizzle.step)]
+            place = straight_place(copy, own[-2], own[-1], own[:-2])
             function = "tc_swizzled" if copy.dtype.itemsize == 2 else "tc_swizzled_bytes"
             return f"[{function}({expression_text(inner.simplify(place), inner)})]"
         room = dict(zip(copy.order, copy.room, strict=True))
@@ -197,13 +199,17 @@ def fetch(
     return Fetched(copy, own.tile, corner)
 
 
-def straight_place(copy: Copy, side: LoopExpr, step: LoopExpr) -> LoopExpr:
+def straight_place(copy: Copy, side: LoopExpr, step: LoopExpr, around: Sequence[LoopExpr] = ()) -> LoopExpr:
     """Where an element at a place along the side and the steps lies in a swizzled copy, but for its swizzle.
 
-    As ``Swizzle.place`` has it in numbers.
+    ``around`` are its places along the dimensions around the side.  As ``Swizzle.place`` has it in numbers.
     """
     swizzle = copy.swizzle
     assert swizzle is not None
+    apart = copy.shape[swizzle.side]
+    for d, place in zip(reversed(swizzle.around), reversed(around), strict=True):
+        side = Operation("+", (Operation("*", (Number(apart), place)), side))
+        apart *= copy.shape[d]
 
     def part(of: LoopExpr, by: int, extent: int | None, weight: int) -> LoopExpr:
         found: LoopExpr = of if by == 1 else Operation("floordiv", (of, Number(by)))
@@ -222,7 +228,7 @@ def straight_place(copy: Copy, side: LoopExpr, step: LoopExpr) -> LoopExpr:
             part(side, 1, CORE_ROWS, 1),
         )
     along_side = copy.order[-1] == swizzle.side
-    inner, row, rows = (side, step, copy.shape[swizzle.step]) if along_side else (step, side, copy.shape[swizzle.side])
+    inner, row, rows = (side, step, copy.shape[swizzle.step]) if along_side else (step, side, swizzle.rows(copy.shape))
     length = SWIZZLED_ROW // copy.dtype.itemsize
     return total(part(inner, length, None, rows * length), part(row, 1, None, length), part(inner, 1, length, 1))
 

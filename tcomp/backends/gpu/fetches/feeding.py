@@ -31,6 +31,9 @@ _REGISTERS, _FETCHING = 512, (32, 24)
 
 _GRANULE, _MOST = 8, 240
 
+_LINES = 8
+"""Rows of images whose boxes are asked for without a loop."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fed:
@@ -157,19 +160,22 @@ class Feeding:
         writer, copy, boxes = self.writer, fed.copy, fed.boxes
         inner, row = boxes.dimensions[:2]
         origin, counts = _storage(writer, copy).box.origin, []
-        for extent, each, word in ((inner, steps_of_a_row(copy), "panel"), (row, boxes.rows, "box")):
+        swizzle = copy.swizzle
+        assert swizzle is not None
+        several = [(d, 1, "line") for d in swizzle.around]
+        for extent, each, word in ((inner, steps_of_a_row(copy), "panel"), *several, (row, boxes.rows, "box")):
             count = copy.shape[extent] // each
             name = writer.unlike(word, ranges)
             if count > 1:
-                writer.put(depth, "#pragma unroll")
+                # Of many lines unrolled the coordinates of each would be kept from tile to tile, in memory.
+                some = math.gcd(count, _LINES) if word == "line" else count
+                writer.put(depth, "#pragma unroll" if some == count else f"#pragma unroll {some}")
                 writer.put(depth, f"for (int {name} = 0; {name} < {count}; ++{name}) {{")
                 ranges, depth = ranges.knowing(name, 0, count - 1), depth + 1
             counts.append(Operation("*", (Number(each), Variable(name))) if count > 1 else Number(0))
-        swizzle = copy.swizzle
-        assert swizzle is not None
-        side, step = counts if swizzle.side == inner else reversed(counts)
-        place = expression_text(ranges.simplify(straight_place(copy, side, step)), ranges)
-        moved = {inner: counts[0], row: counts[1]}
+        side, step = (counts[0], counts[-1]) if swizzle.side == inner else (counts[-1], counts[0])
+        place = expression_text(ranges.simplify(straight_place(copy, side, step, counts[1:-1])), ranges)
+        moved = dict(zip((inner, *swizzle.around, row), counts, strict=True))
         coordinates = [
             Operation("+", (Operation("-", (corner[d], Number(origin[d]))), moved.get(d, Number(0))))
             for d in boxes.dimensions

@@ -32,7 +32,7 @@ class Warpgroups:
         """
         writer, product, leave = self.writer, self.product, self.product.atom.leave
         step, i = writer.fresh("step"), writer.fresh("i_atom")
-        groups, blocks = product.warps // GROUP_WARPS, product.row_blocks
+        groups, blocks = product.groups, product.row_blocks
         block = f"thread / {GROUP_WARPS * WARP}" if groups > 1 else "0"
         if blocks > 1:
             turn = i if groups == 1 else f"{groups} * {i}"
@@ -107,5 +107,6 @@ class Warpgroups:
             further = f"{each} * {step}"
         else:
             many = length // each
-            further = f"{copy.shape[operand.side] * length} * ({step} / {many}) + {each} * ({step} % {many})"
+            assert copy.swizzle is not None
+            further = f"{copy.swizzle.rows(copy.shape) * length} * ({step} / {many}) + {each} * ({step} % {many})"
         return f"tc_descriptor(&{fetched.name}[{start}{further}], {panel}, {_APART})"
