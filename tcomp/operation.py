@@ -230,7 +230,9 @@ class Operation(Differentiable):
         arguments = self._ordered(arguments, named)
         if sizes is None:
             call = check_call(self.function, arguments, out, runs=False)
-            return self._kernel(sizes_of(call), target, call.place, options, unchecked, plan)
+            kernel = self._kernel(sizes_of(call), target, call.place, options, unchecked, plan)
+            kernel.check(call)
+            return kernel
         if arguments or out is not None:
             raise ShapeError(f"{self.name}: give either arrays or sizes=, not both")
         if not isinstance(sizes, Mapping):

@@ -44,7 +44,9 @@ def kernel_with_bound(
     made = Specialisation(function, sizes, options or MappingOptions(), resolve("cpu", call.place), False)
     if options is None:
         made = replace(made, options=stored_options(made, device_model(made.target, call.place)))
-    return Kernel(made)
+    kernel = Kernel(made)
+    kernel.check(call)
+    return kernel
 
 
 def aligned(count: int) -> NumpyArray:

@@ -216,13 +216,17 @@ class Kernel:
 
         Raises ShapeError if its arrays do not fit the kernel, and TargetError if they lie where it does not run.
         """
-        problems = list(self._misfits(call))
-        if problems:
-            raise ShapeError(*problems)
+        self.check(call)
         binding = Binding(self._source, self._program, call)
         if call.in_place and None not in layouts:
             self._bindings[layouts] = binding
         return binding
+
+    def check(self, call: Call) -> None:
+        """Raises ShapeError if the arrays of a call do not fit the kernel."""
+        problems = self._misfits(call)
+        if problems:
+            raise ShapeError(*problems)
 
     def _misfits(self, call: Call) -> list[Diagnostic]:
         function = self._function

@@ -59,6 +59,13 @@ def test_names_that_do_not_fit(ops: tc.Module, call: Callable[[Any], object], me
     assert isinstance(failure.value, TypeError)  # as Python has it for its own functions
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (5, 5), (3, 5, 1)])
+def test_kernels_are_for_outputs_that_fit(ops: tc.Module, shape: tuple[int, ...]) -> None:
+    """Who passes places in memory alone, as networks do, is told before anything is written beyond them."""
+    with pytest.raises(tc.ShapeError, match="output C: expected"):
+        ops.mm.compile(A, B, out=np.zeros(shape, np.float32))
+
+
 def test_a_sum_over_nothing_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By each process that makes the kernel, also of a text from the cache."""
     monkeypatch.setenv("TCOMP_CACHE", str(tmp_path))

@@ -43,6 +43,12 @@ def _windows(
     return Windows(tuple(kernel), tuple(s), tuple(d), tuple(low), tuple(high))
 
 
+def _check_kernel(n: OnnxNode, W: Operand, told: Ints) -> None:
+    """Raises NetworkError where a kernel has other sides than the node says, by which its result is shaped."""
+    if told and tuple(told) != tuple(W.shape[2:]):
+        raise n.refuse(f"has kernel_shape {list(told)}, but a kernel of {W.shape}")
+
+
 @rule("onnx.Conv")
 def conv(
     b: OnnxBuilder,
@@ -63,6 +69,7 @@ def conv(
         raise n.refuse(f"takes an image of {len(X.shape)} axes")
     if group < 1 or X.shape[1] != group * W.shape[1] or W.shape[0] % group:
         raise n.refuse(f"has {group} groups, {X.shape[1]} channels, and a kernel of {W.shape}")
+    _check_kernel(n, W, kernel_shape)
     window = _windows(n, X.shape[2:], W.shape[2:], strides, dilations, pads, auto_pad)
     kind = "one" if group == 1 else "depthwise" if group == X.shape[1] == W.shape[0] else "grouped"
     constants: dict[str, int] = {"G": group} if kind == "grouped" else {}
@@ -98,6 +105,7 @@ def conv_transpose(
     axes = len(X.shape) - 2
     if not 1 <= axes <= 3 or X.shape[1] % group:
         raise n.refuse(f"takes an image of {len(X.shape)} axes in {group} groups")
+    _check_kernel(n, W, kernel_shape)
     window = _windows(n, X.shape[2:], W.shape[2:], strides, dilations, pads, "NOTSET")
     after = n.shape[2:]
     reach = [
