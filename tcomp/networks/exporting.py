@@ -12,6 +12,7 @@ from tcomp.errors import NetworkError, TcompError
 from tcomp.export import ctext
 from tcomp.export.building import GCC_FLAGS, OTHER_FLAGS, build
 from tcomp.export.interface import ABI, TYPES, Interface, Variant, interface_of
+from tcomp.export.naming import identifier
 from tcomp.networks.kernels import Step
 from tcomp.networks.program import CompiledNetwork
 from tcomp.storage.wholefiles import write_whole
@@ -31,6 +32,7 @@ def export(net: CompiledNetwork, folder: Path, name: str) -> tuple[Path, ...]:
         raise NetworkError(f"{outside.group.results[0]} is made outside of tcomp, so the network cannot be exported")
     if not name.isidentifier() or not name.isascii():
         raise NetworkError(f"{name} is no name of a function in C")
+    name = identifier(name)
     if any(step.weights for step in net.steps):
         # Kernels in C take weights as they lie.
         net = CompiledNetwork(net.network, replace(net.options, pack_weights=False), passed=True)

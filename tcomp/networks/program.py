@@ -15,7 +15,7 @@ import numpy as np
 from tcomp import debug
 from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure, Link
 from tcomp.bound.ahead import aligned
-from tcomp.errors import ShapeError, TcompError
+from tcomp.errors import Diagnostic, ShapeError, TcompError
 from tcomp.networks import checked
 from tcomp.networks.batches.splitting import split
 from tcomp.networks.grouping import group
@@ -381,6 +381,9 @@ class CompiledNetwork:
 
 def _array(value: Value, given: Any) -> Array:
     """An input as an array in C order.  Raises ShapeError."""
+    if getattr(given, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
+        hint = "detach() it, or call the network under torch.no_grad()"
+        raise ShapeError(Diagnostic(f"{value.name} requires a gradient, and networks compute none", hint=hint))
     array = np.asarray(given.detach() if hasattr(given, "detach") else given)
     if array.shape != value.shape or array.dtype.name != value.dtype:
         raise ShapeError(

@@ -104,3 +104,8 @@ def test_names_that_are_none(tmp_path: Path) -> None:
     net = tc.compile_network("def f(float(4) X) -> (Y) { Y(i) = X(i) + 1.0 }")
     with pytest.raises(tc.NetworkError, match="no name of a function"):
         net.export(tmp_path, name="a b")
+
+
+def test_names_that_c_has_itself(tmp_path: Path) -> None:
+    net = tc.compile_network("def f(float(4) X) -> (Y) { Y(i) = X(i) + 1.0 }")
+    assert (tmp_path / "int_.h") in net.export(tmp_path, name="int")

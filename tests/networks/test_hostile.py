@@ -137,6 +137,39 @@ def test_inputs_that_do_not_fit() -> None:
     assert np.array_equal(net(turned), net(x)) and np.array_equal(net(np.repeat(x, 2, 0)[::2]), net(x))
 
 
+def test_no_gradient_is_lost_in_silence() -> None:
+    torch = pytest.importorskip("torch")
+    net, x = small(), torch.ones((4, 24), requires_grad=True)
+    with pytest.raises(tc.ShapeError, match="x requires a gradient"):
+        net(x)
+    with torch.no_grad():
+        assert torch.equal(net(x), net(x.detach()))
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_kernels_with_other_sides_than_their_node_says(operator: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    from tests.networks.onnx_cases import model_of
+
+    node = onnx.helper.make_node(operator, ["x", "w"], ["y"], kernel_shape=[5, 5])
+    model = model_of([node], {"x": (2, 3, 7, 5), "w": (3, 3, 2, 2)}, ["y"])
+    with pytest.raises(tc.NetworkError, match=r"kernel_shape \[5, 5\], but a kernel of \(3, 3, 2, 2\)"):
+        tc.from_onnx(model)
+
+
+def test_fallbacks_that_nobody_has() -> None:
+    torch, onnx = pytest.importorskip("torch"), pytest.importorskip("onnx")
+    from tests.networks.onnx_cases import model_of
+
+    for wrong in ("aten.nosuch", "aten.nosuch.default", "aten.sort", "aten.sort.nosuch", "sort"):
+        with pytest.raises(tc.NetworkError, match=f"fallback names {wrong}, which is no operator"):
+            tc.networks.from_torch(torch.nn.ReLU().eval(), torch.ones(2), fallback={wrong})
+    model = model_of([onnx.helper.make_node("Relu", ["x"], ["y"])], {"x": (2, 3)}, ["y"])
+    for wrong in ("Relu", "onnx.Nosuch"):
+        with pytest.raises(tc.NetworkError, match=f"fallback names {wrong}, which is no operator"):
+            tc.from_onnx(model, fallback={wrong})
+
+
 def test_threads_that_call_one_network() -> None:
     net = small()
     inputs = [np.full((4, 24), k, "f4") for k in range(8)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,12 @@ def test_shapes() -> None:
     assert parse_shapes("M=1..3:1, N=-2") == [{"M": 1, "N": -2}, {"M": 2, "N": -2}, {"M": 3, "N": -2}]
     assert [s["M"] for s in parse_shapes("M=3..100:pow2")] == [3, 6, 12, 24, 48, 96]
     assert [s["M"] for s in parse_shapes("M=7/1..9:4/7")] == [7, 1, 5, 9]
+
+
+@pytest.mark.parametrize("wrong", ["M=4/", "M=/4", "M=4//5", "M=4/x", "M=", "=4", "M", "M=4,M=5", "M=9..1:2"])
+def test_wrong_shapes(wrong: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        parse_shapes(wrong)
 
 
 def test_tuned_lists_moves_and_prunes(

@@ -20,13 +20,13 @@ def parse_shapes(text: str) -> list[dict[str, int]]:
     values: dict[str, list[int]] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = (part.strip() for part in item.partition("="))
-        found = [number for part in value.split("/") for number in _values(part.strip())]
-        if not name or not found:
+        parts = [_values(part.strip()) for part in value.split("/")]
+        if not name or not all(parts):
             message = f"{item!r} is not NAME=INTEGER, as in M=128, nor NAME=128/300, NAME=128..1024:pow2 or :STEP"
             raise argparse.ArgumentTypeError(message)
         if name in values:
             raise argparse.ArgumentTypeError(f"{name} is given twice; several values of it are NAME=128/300")
-        values[name] = list(dict.fromkeys(found))
+        values[name] = list(dict.fromkeys(number for part in parts for number in part))
     combinations = itertools.islice(itertools.product(*values.values()), _MOST + 1)
     shapes = [dict(zip(values, chosen, strict=True)) for chosen in combinations]
     if len(shapes) > _MOST:

@@ -26,6 +26,8 @@ def network_of(
     """The network of a module in evaluation mode, or of what torch has exported.  Raises NetworkError."""
     program = module if isinstance(module, ExportedProgram) else _exported(module, example)
     outside = frozenset(fallback)
+    for own in sorted(outside):
+        _check_operator(own)
     program = simplified(program, outside)
     try:
         return _network(program, name, outside)
@@ -42,6 +44,20 @@ def read(path: Path, name: str, fallback: Iterable[str] = ()) -> Network:
     except Exception as error:
         raise NetworkError(f"{path} cannot be read as an exported program: {error}") from error
     return network_of(program, (), name, fallback)
+
+
+def _check_operator(operator: str) -> None:
+    """Raises NetworkError for the name of an operator that PyTorch does not have."""
+    space, _, rest = operator.partition(".")
+    own, _, overload = rest.rpartition(".")
+    found = getattr(getattr(torch.ops, space), own or rest, None) if rest else None
+    if found is None:
+        raise NetworkError(f"fallback names {operator}, which is no operator of PyTorch")
+    if not own or overload not in found.overloads():
+        which = ", ".join(f"{space}.{own or rest}.{one}" for one in found.overloads())
+        raise NetworkError(
+            Diagnostic(f"fallback names {operator}, which is no operator of PyTorch", hint=f"one of {which}")
+        )
 
 
 def _exported(module: torch.nn.Module, example: tuple[Any, ...]) -> ExportedProgram:

@@ -37,9 +37,13 @@ _READ_ERRORS = (ValueError, IndexError, TypeError, KeyError, OverflowError, Attr
 
 def network_of(source: Any, name: str, sizes: Sizes, fallback: Iterable[str] = ()) -> Network:
     """The network of a path or a ``ModelProto``.  Raises NetworkError."""
-    model = opened(source)
+    model, outside = opened(source), frozenset(fallback)
+    for operator in sorted(outside):
+        own = operator.removeprefix("onnx.")
+        if own == operator or ("." not in own and not package().defs.has(own)):
+            raise NetworkError(Diagnostic(f"fallback names {operator}, which is no operator of ONNX"))
     try:
-        return _Reader(model, name, sizes, frozenset(fallback)).network()
+        return _Reader(model, name, sizes, outside).network()
     except RecursionError as error:
         raise NetworkError("the model is nested too deeply") from error
 
