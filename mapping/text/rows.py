@@ -12,6 +12,7 @@ import islpy as isl
 
 from tcomp.errors import PlanError
 from tcomp.mapping.plan.values import LARGEST
+from tcomp.model.islbounds import gave_up
 
 Value = TypeVar("Value")
 
@@ -90,6 +91,8 @@ class Row:
             check_isl_text(text, self.where or key)
             return parse(text)
         except isl.Error as error:
+            if gave_up():
+                raise  # it may be told to go on
             raise PlanError(
                 f"{self.where + ': ' if self.where else ''}isl cannot read {key}: {_reason(error)}"
             ) from None

@@ -57,7 +57,7 @@ class Bounds:
             try:
                 return step()
             except (isl.Error, TypeError):
-                if not _gave_up():
+                if not gave_up():
                     raise
             now = time.thread_time()
             following = now + _GROWTH * (now - before) - self._began
@@ -99,7 +99,7 @@ def attempted(step: Callable[[], Value], operations: int) -> Value | None:
     try:
         return step()
     except (isl.Error, TypeError):
-        if not _gave_up():
+        if not gave_up():
             raise
         return None
     finally:
@@ -112,7 +112,7 @@ def _allow(operations: int) -> None:
     isl.DEFAULT_CONTEXT.set_max_operations(operations)
 
 
-def _gave_up() -> bool:
+def gave_up() -> bool:
     """Whether isl refuses work: past its limit every operation fails, and not each of them says why."""
     try:
         isl.Set("{ [i] : 0 <= i < 10 }").is_empty()

@@ -184,7 +184,7 @@ def check_strides(
             continue
         row = sum((n - 1) * abs(s) for n, s in zip(shapes[name][1:], own[1:], strict=True)) + 1
         if own[0] < row:
-            message = f"{tensor.role} {name}: its elements do not lie in rows, of which there may be others"
+            message = f"{tensor.role} {name}: its rows do not lie one behind the other"
             raise ShapeError(Diagnostic(message, function.source, tensor.span, "pass a copy in C order"))
 
 

@@ -101,7 +101,7 @@ def test_rows_may_lie_apart(ops: tc.Module) -> None:
     wide[:, :21] = arrays(ops.softmax, 40)[0]
     for n in (40, 11):
         assert (ops.softmax(wide[:n, :21]) == ops.softmax(wide[:n, :21].copy())).all()
-    with pytest.raises(tc.ShapeError, match="its elements do not lie in rows"):
+    with pytest.raises(tc.ShapeError, match="its rows do not lie one behind the other"):
         ops.softmax(np.asfortranarray(wide[:, :21]))
 
 
