@@ -309,3 +309,56 @@ class NextBoxes:
 
 
 NEXT_BOXES = NextBoxes()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Halves:
+    """When the text of a kernel is cut in two for two compilers."""
+
+    loop_weight: float = fitted(
+        10.0,
+        "lines",
+        "What a compiler does with a loop, in lines of a register tile.",
+        machine="Zen 3, AVX2, gcc 12",
+        how=(
+            "2026-11-28, least squares over the 54 rows of benchmarks/cpu.py: 19 ms, 0.28 for a line, 2.7 for a loop, "
+            "4.5 for a line that sets elements, 23 for a transposition, give or take 22"
+        ),
+    )
+    element_weight: float = fitted(
+        16.0,
+        "lines",
+        "What it does with a line that sets elements, of which it may make vectors.",
+        machine="Zen 3, AVX2, gcc 12",
+        how="2026-11-28, as above",
+    )
+    least_weight: float = fitted(
+        300.0,
+        "lines",
+        "Texts of less are left whole: two compilers and a linker take as long for them as one compiler.",
+        machine="Zen 3, AVX2, gcc 12",
+        how=(
+            "2026-11-28, by the estimate of the lines above gcc takes 100 ms for so many; a compiler takes 17 ms to "
+            "start, a linker of its own 12. Chosen"
+        ),
+    )
+    most_loops: int = fitted(
+        1,
+        "loops",
+        "Loops of a tile around the call of a half: in more, gcc makes something else of the register tiles beside it.",
+        machine="Zen 3, AVX2, two threads, beside other work",
+        how=(
+            "2026-11-28, 15 rows of benchmarks/cpu.py cut so, least of 100 turns with the whole text, take 0.987 of "
+            "the time in the mean; with the torn register tiles as a function four convolutions take 1.025 to 1.05"
+        ),
+    )
+    most_uneven: float = fitted(
+        0.75,
+        "of the text",
+        "What the larger half may have.",
+        machine="Zen 3, AVX2, gcc 12",
+        how="chosen",
+    )
+
+
+HALVES = Halves()

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tcomp.backends.host.toolchain import crowded
 from tcomp.errors import TcompError
 from tcomp.tuner.database.trials import Outcome
 from tcomp.tuner.measuring.sandbox import ALIVE, Confines, Failure, LostError, Progress, Request
@@ -88,7 +89,7 @@ class _Server:
         """See the function of that name."""
         parent = os.getppid()
         try:
-            with suppress(EOFError, OSError, _ClosedError):
+            with suppress(EOFError, OSError, _ClosedError), crowded():
                 while self._request_comes(parent):
                     self._connection.send(self._answer(self._connection.recv()))
         finally:
