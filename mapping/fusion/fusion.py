@@ -19,17 +19,16 @@ import islpy as isl
 from tcomp.mapping.fusion.aligning import sizes_like_parts
 from tcomp.mapping.fusion.nesting import Nests
 from tcomp.mapping.fusion.order import in_order, leads_into
-from tcomp.mapping.fusion.reading import bytes_read, bytes_read_again, is_read_askew
+from tcomp.mapping.fusion.reading import bytes_read, bytes_read_again, is_read_askew, shared_storages
 from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.machines.fitted.cpufusion import FUSION
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
-from tcomp.mapping.plan.values import Cluster, Footprint, Group, Plan
+from tcomp.mapping.plan.values import Footprint, Group, Plan
 from tcomp.mapping.tiles.footprint import (
     box_hull,
     box_volume,
     coordinate_dependences,
-    coordinate_map,
     coordinate_set,
     follow,
     tiling,
@@ -37,6 +36,7 @@ from tcomp.mapping.tiles.footprint import (
 )
 from tcomp.mapping.tiles.sizes import made_by, main_statement
 from tcomp.mapping.tiles.splitting import is_part
+from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import Scop
 from tcomp.model.terms.unions import by_statements, extents, storage_of
 
@@ -187,22 +187,19 @@ class _Fuser:
         few = self._would_idle(current, candidate)
         if few is not None:
             return f"only {few} tiles would run in parallel, which leaves threads idle"
-        growing = self.options.tile_sizes is None
+        growing = together = self.options.tile_sizes is None
         while True:
             trial = self._footprints(order, members, sizes)
             given_up = {d for f in trial.values() if f.ratio > 1 for d in f.free}
             if given_up:
                 if growing and self.tiling.prepares and self._prepares(candidate, order[-1]):
                     return "it makes operands of a contraction, once for all tiles"
-                if self._loses_parts(order[-1], {members[d] for d in given_up}):
-                    return "the parts of a reduction would run in one tile"
-                members = tuple(m for d, m in enumerate(members) if d not in given_up)
-                sizes = self._sizes(order[-1], members)
-                few = self._too_little_parallelism(order[-1], members)
-                if few is not None:
-                    return f"only {few} points of the loops over tiles could run in parallel"
-                if growing and self.tiling.overflows(self.scop, self.clusters[order[-1]], members, sizes):
-                    return "no cache holds what their tiles would share"
+                shared = given_up if growing and together else set()
+                fewer = self._apart(order, members, sizes, shared) or self._given_up(order, members, given_up, growing)
+                if isinstance(fewer, str):
+                    return fewer
+                together = together and len(fewer[0]) < len(members)
+                members, sizes = fewer
                 continue
             if not all(self._keeps_outputs(number, f, order) for number, f in trial.items()):
                 return "what others read would be written by several tiles, or in part"
@@ -213,16 +210,51 @@ class _Fuser:
                     return f"its instances would run {worst(trial):.2f} times (recompute_limit is {limit:g})"
                 sizes = grown
             elif self.tile_bytes(trial) <= self.tiling.tile_bytes:
-                fewer = self._fewer_rows(trial, members, sizes, candidate) if growing else None
-                if fewer is None:
+                lower = self._fewer_rows(trial, members, sizes, candidate) if growing else None
+                if lower is None:
                     return self._too_small(trial, candidate, order[-1]) or Group(order, members, sizes, trial)
-                sizes = fewer
+                sizes = lower
             else:
                 growing = False
                 smaller = None if leaving else _halved(sizes)
                 if smaller is None:
                     return f"a tile of it takes {self.tile_bytes(trial)} bytes, more than {self.tiling.tile_bytes}"
                 sizes = smaller
+
+    def _given_up(
+        self, order: tuple[int, ...], members: tuple[int, ...], given_up: set[int], growing: bool
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | str:
+        """The members and sizes of a grid without those members that tiles share instances along; else why not."""
+        root = order[-1]
+        if self._loses_parts(root, {members[d] for d in given_up}):
+            return "the parts of a reduction would run in one tile"
+        members = tuple(m for d, m in enumerate(members) if d not in given_up)
+        sizes = self._sizes(root, members)
+        few = self._too_little_parallelism(root, members)
+        if few is not None:
+            return f"only {few} points of the loops over tiles could run in parallel"
+        if growing and self.tiling.overflows(self.scop, self.clusters[root], members, sizes):
+            return "no cache holds what their tiles would share"
+        return members, sizes
+
+    def _apart(
+        self, order: tuple[int, ...], members: tuple[int, ...], sizes: tuple[int, ...], shared: set[int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The members, with sizes for which tiles that shared instances along some share none; None if there are none.
+
+        Where clusters write every fourth row each, of what is the same for the four, tiles have multiples of four.
+        """
+        statements = [self.scop.by_name[s] for c in order for s in self.clusters[c].statements if shared]
+        written = [(subscript, index) for s in statements for subscript in s.subscripts for index in s.indices]
+        step = max((abs(coefficient(s, i, self.scop.sizes) or 0) for s, i in written), default=0)
+        if step < 2:
+            return None
+        larger = tuple(-(-size // step) * step if d in shared else size for d, size in enumerate(sizes))
+        full = [self._extents(order[-1])[m] for m in members]
+        tiles = volume(tuple(-(-e // s) for e, s in zip(full, larger, strict=True)))
+        if larger == sizes or tiles < self.tiling.parallel_instances:
+            return None
+        return (members, larger) if worst(self._footprints(order, members, larger)) <= 1 else None
 
     def _too_small(self, trial: Mapping[int, Footprint], candidate: int, root: int) -> str | None:
         """Why tiles that hold both take longer than tiles of each."""
@@ -356,31 +388,6 @@ def _extents_of_tile(footprint: Footprint) -> tuple[int, ...]:
 def worst(footprints: Mapping[int, Footprint]) -> float:
     """The largest recompute ratio."""
     return max(f.ratio for f in footprints.values())
-
-
-def shared_storages(scop: Scop, clusters: tuple[Cluster, ...], number: int, readers: set[int]) -> dict[str, isl.Map]:
-    """Temporaries that a cluster writes and others read, each with the map from coordinates to elements."""
-    cluster = clusters[number]
-    read_elsewhere = {
-        r.get_tuple_name(isl.dim_type.out)
-        for c in readers
-        for s in clusters[c].statements
-        for r in scop.by_name[s].reads
-    }
-    result: dict[str, isl.Map] = {}
-    coordinates = coordinate_map(scop, cluster)
-    for name in cluster.statements:
-        statement = scop.by_name[name]
-        if statement.target in read_elsewhere and scop.storages[statement.target].role == "temporary":
-            elements = isl.UnionMap.from_map(statement.write.reset_tuple_id(isl.dim_type.out))
-            relation = coordinates.reverse().apply_range(elements)
-            found = relation.extract_map(
-                isl.Space.alloc(relation.get_ctx(), 0, cluster.rank, len(statement.subscripts))
-            )
-            result[statement.target] = (
-                found if statement.target not in result else result[statement.target].union(found)
-            )
-    return result
 
 
 def _halved(sizes: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""What the clusters of a tile read from memory."""
+"""What the clusters of a tile read from memory, and what they hand on to one another."""
 
 from __future__ import annotations
 
@@ -56,3 +56,28 @@ def is_askew(read: Read) -> bool:
     """Whether an index moves a read along several dimensions."""
     indices = [i for s in read.subscripts for i in indices_in(s)]
     return len(indices) > len({*indices})
+
+
+def shared_storages(scop: Scop, clusters: tuple[Cluster, ...], number: int, readers: set[int]) -> dict[str, isl.Map]:
+    """Temporaries that a cluster writes and others read, each with the map from coordinates to elements."""
+    cluster = clusters[number]
+    read_elsewhere = {
+        r.get_tuple_name(isl.dim_type.out)
+        for c in readers
+        for s in clusters[c].statements
+        for r in scop.by_name[s].reads
+    }
+    result: dict[str, isl.Map] = {}
+    coordinates = coordinate_map(scop, cluster)
+    for name in cluster.statements:
+        statement = scop.by_name[name]
+        if statement.target in read_elsewhere and scop.storages[statement.target].role == "temporary":
+            elements = isl.UnionMap.from_map(statement.write.reset_tuple_id(isl.dim_type.out))
+            relation = coordinates.reverse().apply_range(elements)
+            found = relation.extract_map(
+                isl.Space.alloc(relation.get_ctx(), 0, cluster.rank, len(statement.subscripts))
+            )
+            result[statement.target] = (
+                found if statement.target not in result else result[statement.target].union(found)
+            )
+    return result
