@@ -15,7 +15,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.grammar.tree.function import Read, walk
-from tcomp.mapping.machines.fitted.gpu import UNROLLING
+from tcomp.mapping.machines.fitted.gpuloops import UNROLLING
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, coordinate_of, folded_dimension, home_of, is_shared, owned_alike
 from tcomp.mapping.memory.places import Place, boxed, places

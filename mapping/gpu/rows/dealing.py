@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Expr, Read, depends_on_data, walk
 from tcomp.mapping.gpu.dealing import form_of, power_of_two_below, usual_threads
-from tcomp.mapping.machines.fitted.gpu import DEALING, UNROLLING
+from tcomp.mapping.machines.fitted.gpu import DEALING
+from tcomp.mapping.machines.fitted.gpuloops import UNROLLING
 from tcomp.mapping.machines.gpu import VECTOR_BYTES, WARP, Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.deals import Deal, Dealt, Share

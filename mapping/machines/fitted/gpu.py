@@ -10,7 +10,7 @@ _FIRST_RUNS = (
     "2026-11-22, with the first runs on a device: 4096^3 had reached 44 % of the peak; how the number "
     "was found: not recorded"
 )
-_WIDE = "2026-11-22: 4096^3 takes 2.98 ms with 128 threads of 16 x 8 elements, 3.35 before"
+WIDE = "2026-11-22: 4096^3 takes 2.98 ms with 128 threads of 16 x 8 elements, 3.35 before"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,7 +53,7 @@ class Device:
             "to do meanwhile."
         ),
         machine="NVIDIA H100",
-        how=_WIDE,
+        how=WIDE,
     )
     launch_seconds: float = fitted(
         3e-6,
@@ -163,7 +163,7 @@ class Contractions:
         "elements",
         ("What a thread has of a tile that is large enough: more multiplications for each read of shared memory."),
         machine="NVIDIA H100",
-        how=_WIDE,
+        how=WIDE,
     )
     least_steps: int = fitted(
         16,
@@ -177,7 +177,7 @@ class Contractions:
         "steps",
         "The same where few threads have wide shares.",
         machine="NVIDIA H100",
-        how=f"{_WIDE}; tiles of 16 steps were slower",
+        how=f"{WIDE}; tiles of 16 steps were slower",
     )
     most_steps: int = fitted(
         128,
@@ -383,53 +383,3 @@ class Shared:
 
 
 SHARED = Shared()
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Unrolling:
-    """Which loops of a kernel's text are unrolled."""
-
-    longest: int = fitted(
-        64,
-        "iterations",
-        (
-            "Loops over the elements of a thread are unrolled up to this length, so that what they index stays "
-            "in registers."
-        ),
-        machine=NOT_RECORDED,
-        how=NOT_RECORDED,
-    )
-    most_copies: int = fitted(
-        128,
-        "copies of a body",
-        "Copies of a loop body where the user does not say.",
-        machine="NVIDIA H100",
-        how=_WIDE,
-    )
-    most_wide_copies: int = fitted(
-        1024,
-        "copies of a body",
-        "The same where few threads have many elements, which need several steps at a time.",
-        machine="NVIDIA H100",
-        how=_WIDE,
-    )
-    few_trips: int = fitted(
-        8,
-        "iterations",
-        "Loops of so few are unrolled whatever they do: their loads go out together.",
-        machine=NOT_RECORDED,
-        how=NOT_RECORDED,
-    )
-    extrema_together: int = fitted(
-        16,
-        "iterations",
-        (
-            "Steps of a shared max or min that are written out: as many as NVRTC chooses for a sum. It takes "
-            "an instruction that it has as text for a large one, and would write out four."
-        ),
-        machine="none: machine code for sm_90 by NVRTC 13",
-        how="2026-11-25: counted in the loop of softmax over 12,672 columns",
-    )
-
-
-UNROLLING = Unrolling()

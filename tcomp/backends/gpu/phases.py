@@ -37,7 +37,7 @@ from tcomp.loops.ir import (
     walk,
 )
 from tcomp.mapping.gpu.barriers import COPIED
-from tcomp.mapping.machines.fitted.gpu import UNROLLING
+from tcomp.mapping.machines.fitted.gpuloops import UNROLLING
 from tcomp.mapping.plan.deals import Phase
 
 

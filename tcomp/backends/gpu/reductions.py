@@ -18,7 +18,7 @@ from tcomp.backends.gpu.statements import assign, assignment, speller
 from tcomp.backends.gpu.writer import KernelWriter
 from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Block, Execute, For, If, Let, LoopNode, Scope, Variable, walk
-from tcomp.mapping.machines.fitted.gpu import UNROLLING
+from tcomp.mapping.machines.fitted.gpuloops import UNROLLING
 from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.plan.deals import Phase
 from tcomp.values.operators import REDUCTIONS, DType, arithmetic_type

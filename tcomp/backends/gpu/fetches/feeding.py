@@ -22,6 +22,7 @@ from tcomp.loops.indexing import Ranges
 from tcomp.loops.ir import Block, For, If, Let, LoopExpr, LoopNode, Number, Operation, Scope, Variable, walk
 from tcomp.mapping.gpu.matrices.feeding import FETCHING_THREADS, Boxes, boxes_of
 from tcomp.mapping.gpu.matrices.operands import steps_of_a_row
+from tcomp.mapping.machines.fitted.gpuloops import UNROLLING
 from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.plan.values import BARRIERS, Copy, Pipeline
 from tcomp.model.terms.storages import Storage
@@ -30,9 +31,6 @@ _REGISTERS, _FETCHING = 512, (32, 24)
 """Registers that the threads of four lanes of a multiprocessor have together, and what one that fetches keeps."""
 
 _GRANULE, _MOST = 8, 240
-
-_LINES = 8
-"""Rows of images whose boxes are asked for without a loop."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +166,7 @@ class Feeding:
             name = writer.unlike(word, ranges)
             if count > 1:
                 # Of many lines unrolled the coordinates of each would be kept from tile to tile, in memory.
-                some = math.gcd(count, _LINES) if word == "line" else count
+                some = math.gcd(count, UNROLLING.image_lines) if word == "line" else count
                 writer.put(depth, "#pragma unroll" if some == count else f"#pragma unroll {some}")
                 writer.put(depth, f"for (int {name} = 0; {name} < {count}; ++{name}) {{")
                 ranges, depth = ranges.knowing(name, 0, count - 1), depth + 1
