@@ -184,7 +184,7 @@ def test_rows_of_an_image_pass_by_a_few_channels_at_a_time() -> None:
     """Else each register tile reads lines of all channels, which nothing fetches ahead from a small second cache."""
     text = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"
     machine = replace(CPU.machine, vector_bytes=32, registers=16, datapath_bytes=32, nearest_cache=32 << 10)
-    for channels, cache, together in ((100, 512, 5), (6, 512, 6), (100, 1024, 100)):
+    for channels, cache, together in ((100, 32, 5), (6, 32, 6), (100, 512, 100)):
         sizes = {"N": 1, "C": channels, "H": 36, "W": 126, "K": 24, "R": 3, "S": 3}
         backend = replace(CPU, machine=replace(machine, middle_cache=cache << 10))
         loops = lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), backend).stages["loops"]

@@ -459,17 +459,17 @@ class TestMachineCode:
         assert loop.count("STL", "LDL", "STS", "LDG") == 0
 
     @pytest.mark.parametrize(
-        ("name", "dtype", "math", "instruction"),
+        ("name", "dtype", "math", "device", "instruction"),
         [
-            ("nt", "int8", "exact", "IMMA.16832.S8.S8"),
-            ("nn", "double", "exact", "DMMA."),
-            ("nt", "float", "tf32", "HMMA.1688.F32.TF32"),
-            ("nn", "float", "tf32x3", "HMMA.1688.F32.TF32"),
+            ("nt", "int8", "exact", "sm_80", "IMMA.16832.S8.S8"),
+            ("nn", "double", "exact", "sm_90", "DMMA."),
+            ("nt", "float", "tf32", "sm_90", "HMMA.1688.F32.TF32"),
+            ("nn", "float", "tf32x3", "sm_90", "HMMA.1688.F32.TF32"),
         ],
     )
-    def test_other_types(self, name: str, dtype: str, math: str, instruction: str) -> None:
+    def test_other_types(self, name: str, dtype: str, math: str, device: str, instruction: str) -> None:
         options = tc.MappingOptions(math=math)
         operation = tc.define(TEXTS[name][0].replace("float16", dtype)).f
-        kernel = operation.compile(sizes={"M": 2048, "N": 2048, "K": 2048}, target="cuda:sm_90", options=options)
+        kernel = operation.compile(sizes={"M": 2048, "N": 2048, "K": 2048}, target=f"cuda:{device}", options=options)
         loop = max(loops_of(kernel.compilation.source)["f_0"], key=lambda loop: loop.counts[instruction])
         assert loop.counts[instruction] >= 16 and loop.count("STL", "LDL", "FFMA", "DFMA", "IDP") == 0
