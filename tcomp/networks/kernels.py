@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tcomp.backends.host.toolchain import crowded
 from tcomp.backends.source import PACKED
 from tcomp.bound.ahead import kernel_with_bound
 from tcomp.errors import Diagnostic, NetworkError
@@ -160,7 +159,7 @@ def side_by_side(make: Callable[..., T], wanted: Sequence[tuple[Any, ...]], work
     """What ``make`` gives for each; while a C compiler works on one kernel, others are planned."""
     if workers == 1 or len(wanted) < 2 or threading.current_thread() is not threading.main_thread():
         return [make(*one) for one in wanted]
-    with ThreadPoolExecutor(workers) as pool, crowded():
+    with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(make, *one) for one in wanted]
         try:
             return [future.result() for future in futures]

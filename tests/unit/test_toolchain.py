@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tcomp.backends.host import images, native, toolchain
 from tcomp.backends.source import Argument, Source
 from tcomp.errors import TargetError
-from tcomp.mapping.machines.cpu import this_machine
 from tcomp.values.operators import INT32
 
 ROOT = Path(__file__).parents[2]
@@ -32,22 +28,6 @@ int tcomp_threads(int *b, char *s, long long *r) {
   for (int i = 0; i < 2; i++) b[i] = omp_get_thread_num();
   return 0;
 }
-"""
-
-
-HALVED = """
-#ifdef TC_HALF
-#define TC_PART __attribute__((visibility("hidden")))
-#else
-#define TC_PART static __attribute__((noinline))
-#endif
-TC_PART void part(const int *a, int *b);
-#if TC_HALF != 2
-TC_PART void part(const int *a, int *b) { b[0] = 2 * a[0]; }
-#endif
-#if TC_HALF != 1
-int tcomp_double(const int *a, int *b, char *s, long long *r) { part(a, b); return 0; }
-#endif
 """
 
 
@@ -282,37 +262,6 @@ def test_flags_of_the_source_come_last_and_are_part_of_the_key() -> None:
     arguments = compiler.arguments(DOUBLE, ("-ffast-math",))
     assert arguments.index("-ffast-math") > arguments.index("-fno-math-errno")
     assert "-ffast-math" not in compiler.arguments(DOUBLE, ())
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc")
-@pytest.mark.parametrize(("threads", "crowd", "compilers"), [(2, 0, 3), (1, 0, 1), (2, 1, 1)])
-def test_a_text_in_halves_has_two_compilers_where_processors_are_idle(
-    threads: int, crowd: int, compilers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = []
-    start = toolchain.started
-
-    def watched(command: tuple[str, ...], *facts: Any) -> Any:
-        begun.append(command)
-        return start(command, *facts)
-
-    machine = dataclasses.replace(this_machine(), threads=threads)
-    monkeypatch.setenv("CC", "gcc")
-    monkeypatch.setattr(toolchain, "started", watched)
-    monkeypatch.setattr(toolchain, "this_machine", lambda: machine)
-    with toolchain.crowded() if crowd else nullcontext():
-        text = HALVED.replace("part", f"part{threads}_{crowd}")
-        assert double(native.load(source(text)), 21) == 42
-    assert len(begun) == compilers
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc")
-def test_a_half_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = dataclasses.replace(this_machine(), threads=2)
-    monkeypatch.setenv("CC", "gcc")
-    monkeypatch.setattr(toolchain, "this_machine", lambda: machine)
-    with pytest.raises(TargetError, match="failed on kernel tcomp_double"):
-        native.load(source(HALVED.replace("b[0] = 2", "c[0] = 2")))
 
 
 def test_arithmetic_is_ieee() -> None:

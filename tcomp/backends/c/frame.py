@@ -13,7 +13,6 @@ from tcomp.backends.c.contractions.groupedpanels import group_functions
 from tcomp.backends.c.contractions.lanesums import lane_sum_functions
 from tcomp.backends.c.contractions.matrixtiles import matrix_functions
 from tcomp.backends.c.contractions.panels import fill_functions
-from tcomp.backends.c.cutting import in_halves
 from tcomp.backends.c.rows.streaming import stream_functions
 from tcomp.backends.c.vectors.extrema import vector_extrema
 from tcomp.backends.c.vectors.types import vector_declarations
@@ -70,8 +69,7 @@ class KernelFrame:
         packing = f"{entry}_packing" if self.ahead.bytes else None
         body = "\n".join([*head[1:], *lines])
         packed = [a.name for a in arguments if packing and a.bound and a.name != PACKED and not named(a, body)]
-        kernel = in_halves([*head, *lines, *tail], f"{entry}_part", self._packing(packing, arguments))
-        text = "\n".join(kernel) + "\n"
+        text = "\n".join([*self._packing(packing, arguments), *head, *lines, *tail]) + "\n"
         text = with_helpers(text, needs, uses_threads, self.machine)
         flags = flags_of(self.fast_math, depth)
         scratch = self.scratch_bytes

@@ -16,16 +16,14 @@ import shutil
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
 from tcomp.backends.host.processes import Running, run, started, work_directory
 from tcomp.errors import TargetError
-from tcomp.mapping.machines.cpu import this_machine
 from tcomp.storage.cache import store
 from tcomp.storage.forks import Renewed
 from tcomp.storage.memo import Memo
@@ -44,11 +42,6 @@ _COMMON_FLAGS = (*MEANING_FLAGS, "-march=native", "-fPIC", "-shared", "-w")
 
 _PLAIN_START = ("-nostartfiles",)
 """With -ffast-math, start files would make the thread that loads a kernel flush denormals from then on."""
-
-HALF = "TC_HALF"
-"""A macro: which half of a text is compiled, 1 or 2; not defined where both are at once."""
-
-_STANDARD_INPUT = ("-x", "c", "-")
 
 _OPENMP_PROBE = "void f(float *a) {\n#pragma omp parallel for\nfor (int i = 0; i < 64; ++i) a[i] = 0;\n}\n"
 _ALL_DEFINED = ("-Wl,-z,defs",) if sys.platform == "linux" else ()
@@ -138,18 +131,17 @@ class Toolchain:
 
     def arguments(self, text: str, flags: tuple[str, ...], *, own_threads: bool = False) -> tuple[str, ...]:
         """Flags for one kernel, ``flags`` of its own last; its regions run on tcomp's own threads or on OpenMP's."""
-        return (*self.compiled(text, flags), *_STANDARD_INPUT, *self.linked(text, own_threads=own_threads))
-
-    def compiled(self, text: str, flags: tuple[str, ...]) -> tuple[str, ...]:
-        """What of these is there for the compiler."""
         parallel = self.openmp and uses_threads(text)
-        openmp = self.family.openmp_flags if parallel else ("-fopenmp-simd",)
-        return (*_COMMON_FLAGS, *self.family.flags, *openmp, *flags)
-
-    def linked(self, text: str, *, own_threads: bool) -> tuple[str, ...]:
-        """What of these are libraries."""
         libraries = _OWN_THREADS if own_threads else self.family.openmp_libraries
-        return (*(libraries if self.openmp and uses_threads(text) else ()), *self.family.libraries)
+        return (
+            *_COMMON_FLAGS,
+            *self.family.flags,
+            *(self.family.openmp_flags if parallel else ("-fopenmp-simd",)),
+            *flags,
+            *("-x", "c", "-"),
+            *(libraries if parallel else ()),
+            *self.family.libraries,
+        )
 
 
 _WRAPPED = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
@@ -214,58 +206,18 @@ def compiling(
     if uses_threads(text) and not toolchain.openmp:
         text += _OPENMP_STUBS
     debug.log(4, shlex.join((*toolchain.command, *arguments)))
-    with work_directory() as directory, _SLOTS.value if counted else nullcontext(), ExitStack() as stack:
-        output, variables = directory / "kernel.so", environment(directory, toolchain.family)
-
-        def begin(*command: str) -> Running:
-            return stack.enter_context(started((*toolchain.command, *command), text, variables))
-
-        if not _in_halves(stack, toolchain, text):
-            compiler = begin(*arguments, "-o", str(output))
-            yield lambda: _image(toolchain, (compiler,), output, name)
-            return
-        facts, objects = toolchain.compiled(text, flags), [str(directory / f"half{n}.o") for n in (1, 2)]
-        halves = [
-            begin(*facts, "-c", f"-D{HALF}={number}", *_STANDARD_INPUT, "-o", half)
-            for number, half in enumerate(objects, 1)
-        ]
-
-        def image() -> bytes:
-            _finish(toolchain, halves, name)
-            linker = begin(*facts, *objects, *toolchain.linked(text, own_threads=own_threads), "-o", str(output))
-            return _image(toolchain, (linker,), output, name)
-
-        yield image
+    with work_directory() as directory:
+        output = directory / "kernel.so"
+        command = (*toolchain.command, *arguments, "-o", str(output))
+        place = _SLOTS.value if counted else nullcontext()
+        with place, started(command, text, environment(directory, toolchain.family)) as compiler:
+            yield lambda: _image(toolchain, compiler, output, name)
 
 
-@contextmanager
-def crowded() -> Iterator[None]:
-    """Compile no kernel in halves meanwhile: other processors have other kernels."""
-    _CROWD.append(None)
-    try:
-        yield
-    finally:
-        _CROWD.pop()
-
-
-def _in_halves(stack: ExitStack, toolchain: Toolchain, text: str) -> bool:
-    """Whether a text is compiled in halves until the end of the block: where it has them, and a processor is idle."""
-    alone = not _CROWD and this_machine().threads > 1
-    stack.enter_context(crowded())
-    return alone and toolchain.family is GCC and f"#ifdef {HALF}\n" in text
-
-
-def _finish(toolchain: Toolchain, compilers: Sequence[Running], name: str) -> None:
-    """Wait for compilers.  Raises TargetError if one fails."""
-    limit = time.monotonic() + COMPILE_SECONDS
-    for compiler in compilers:
-        code, messages = compiler.finished(max(limit - time.monotonic(), 0.0))
-        if code != 0:
-            raise TargetError(f"{_display(toolchain.command)} failed on kernel {name} ({_ending(code)}):\n{messages}")
-
-
-def _image(toolchain: Toolchain, compilers: Sequence[Running], output: Path, name: str) -> bytes:
-    _finish(toolchain, compilers, name)
+def _image(toolchain: Toolchain, compiler: Running, output: Path, name: str) -> bytes:
+    code, messages = compiler.finished(COMPILE_SECONDS)
+    if code != 0:
+        raise TargetError(f"{_display(toolchain.command)} failed on kernel {name} ({_ending(code)}):\n{messages}")
     try:
         return output.read_bytes()
     except OSError as error:
@@ -296,9 +248,6 @@ _CPU_FACTS = (
 
 _SLOTS = Renewed(lambda: threading.BoundedSemaphore(2 * (os.cpu_count() or 1)))
 """How many compilers run at a time in this process: each takes some 50 MB."""
-
-_CROWD: list[None] = []
-"""An entry for each kernel that is compiled, and for each ``crowded``: those of other threads stay in a child."""
 
 _TOOLCHAINS: Memo[tuple[tuple[str, ...], int, int, int], Toolchain] = Memo()
 

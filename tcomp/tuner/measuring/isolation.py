@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tcomp.backends.host.toolchain import crowded
 from tcomp.errors import TcompError
 from tcomp.tuner.database.trials import Outcome
 from tcomp.tuner.measuring.sandbox import ALIVE, Confines, Failure, LostError, Progress, Request
@@ -89,7 +88,7 @@ class _Server:
         """See the function of that name."""
         parent = os.getppid()
         try:
-            with suppress(EOFError, OSError, _ClosedError), crowded():
+            with suppress(EOFError, OSError, _ClosedError):
                 while self._request_comes(parent):
                     self._connection.send(self._answer(self._connection.recv()))
         finally:
