@@ -76,11 +76,29 @@ class OpenKernel(Kernel):
     def bind(self, call: Call, layouts: tuple[Hashable, ...]) -> Binding:
         """How to run calls like this one.  Raises ShapeError if its arrays do not fit the kernel."""
         values = bind_sizes(call.function, call.shapes, call.constants)
-        if self.small is not None and all(values[name] in own for name, own in self.small.open_sizes.items()):
-            binding = self.small.bind(call, layouts)
-            if call.in_place and None not in layouts:
-                self._bindings[layouts] = binding
-            return binding
+        small = self._for_small(values)
+        if small is not None:
+            binding = small.bind(call, layouts)
+        else:
+            source = self._source_of(call, values)
+            program = BoundProgram(self._program, tuple(values[name] for name in self.open_sizes), ())
+            binding = Binding(source, program, call)
+        if call.in_place and None not in layouts:
+            self._bindings[layouts] = binding
+        return binding
+
+    def check(self, call: Call) -> None:
+        """Raises ShapeError if the arrays of a call do not fit the kernel."""
+        values = bind_sizes(call.function, call.shapes, call.constants)
+        (self._for_small(values) or self)._source_of(call, values)
+
+    def _for_small(self, values: Mapping[str, int]) -> OpenKernel | None:
+        """The kernel for small sizes, if these are small."""
+        small = self.small
+        return small if small and all(values[name] in own for name, own in small.open_sizes.items()) else None
+
+    def _source_of(self, call: Call, values: Mapping[str, int]) -> Source:
+        """The kernel with the shapes of a call.  Raises ShapeError if its arrays do not fit."""
         shapes = {name: view.shape for name, view in call.views.items()}
         check_strides(self._function, self.open_sizes, shapes, strides_of(call.views))
         source = self._sized.get(tuple(values.items()), lambda: self._source_for(values))
@@ -94,11 +112,7 @@ class OpenKernel(Kernel):
                 problems.append(Diagnostic(message, self._function.source, tensor.span))
         if problems:
             raise ShapeError(*problems)
-        program = BoundProgram(self._program, tuple(values[name] for name in self.open_sizes), ())
-        binding = Binding(source, program, call)
-        if call.in_place and None not in layouts:
-            self._bindings[layouts] = binding
-        return binding
+        return source
 
     def _source_for(self, values: Mapping[str, int]) -> Source:
         """The kernel with the shapes that its arguments have for given sizes.  Raises ShapeError."""
