@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             test = item.nodeid.partition("[")[0]
             number, keep = seen[test], sweep.args[0]
             if number % keep:
-                left_over = (number - number // keep) % sweep.kwargs.get("rest", 5)
+                left_over = (number - number // keep) % sweep.kwargs.get("rest", 12)
                 item.add_marker("exhaustive" if left_over else "long")
             seen[test] += 1
 
