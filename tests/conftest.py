@@ -21,21 +21,26 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 gc.set_threshold(50_000)
 
 
+MOST_OF_A_SWEEP = 16
+"""Cases of a test that `make test` runs."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected texts instead of comparing")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a sweep, one case in so many of each test is for everybody; the ``rest``-th of the others is long.
+    """Of a sweep, of each test one case in so many is for everybody; the ``rest``-th of the others is long.
 
     Those left over are exhaustive: only those who ask for them run them.
     """
+    swept = Counter(item.nodeid.partition("[")[0] for item in items if item.get_closest_marker("sweep") is not None)
     seen: Counter[str] = Counter()
     for item in items:
         sweep = item.get_closest_marker("sweep")
         if sweep is not None:
             test = item.nodeid.partition("[")[0]
-            number, keep = seen[test], sweep.args[0]
+            number, keep = seen[test], max(sweep.args[0], -(-swept[test] // MOST_OF_A_SWEEP))
             if number % keep:
                 left_over = (number - number // keep) % sweep.kwargs.get("rest", 12)
                 item.add_marker("exhaustive" if left_over else "long")

@@ -12,6 +12,8 @@ from tests.cuda.simulated import NEEDS_COMPILER
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+pytestmark = pytest.mark.sweep(2)
+
 TARGETS = ["cpu", pytest.param("simulator", marks=NEEDS_COMPILER)]
 TYPES = ["float", "double", "half", "int8", "uint8", "int32", "int64"]
 NUMPY = {"float": "f4", "double": "f8", "half": "f2"}

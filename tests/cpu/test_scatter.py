@@ -14,6 +14,8 @@ from tests.cuda.simulated import NEEDS_COMPILER
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+pytestmark = pytest.mark.sweep(3)
+
 TARGETS = ["cpu", pytest.param("simulator", marks=NEEDS_COMPILER)]
 
 PROGRAMS = {

@@ -11,6 +11,8 @@ from tcomp.mapping.gpu.model import order_of_blocks, rows_read, tile_of_block
 from tcomp.mapping.text.writer import plan_text
 from tests.cuda.simulated import NEEDS_COMPILER
 
+pytestmark = pytest.mark.sweep(2)
+
 MM = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 BIASED = MM.replace("float(K,N) B", "float(K,N) B, float(N) b").replace(
     "k,n) }", "k,n)\n C(m,n) = max(C(m,n) + b(n), 0.0) }"

@@ -13,6 +13,8 @@ from tests.cuda.simulated import NEEDS_COMPILER
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+pytestmark = pytest.mark.sweep(3)
+
 ROWS = "def f(float(N,K) A) -> (I) { I(n) argmax=! A(n,k) }"
 TYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 TARGETS = ["reference", "cpu", pytest.param("simulator", marks=NEEDS_COMPILER)]

@@ -29,7 +29,7 @@ from tests.cuda.texts import EXAMPLES
 from tests.opencl.here import NEEDS_DEVICE, assert_same
 from tests.targets import OPENCL
 
-pytestmark = NEEDS_DEVICE
+pytestmark = [NEEDS_DEVICE, pytest.mark.sweep(2)]
 
 PRODUCT = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

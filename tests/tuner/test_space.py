@@ -20,6 +20,8 @@ from tcomp.tuner.space.seeds import seeds
 from tcomp.tuner.space.space import NOT_SEARCHED, Space, divided, space_of
 from tests.targets import CPU
 
+pytestmark = pytest.mark.sweep(2)
+
 MM = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", {"M": 26, "K": 20, "N": 50}
 SOFTMAX = (
     """def f(float(N,D) X) -> (Y) {

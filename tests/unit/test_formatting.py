@@ -18,6 +18,8 @@ from tcomp.grammar.parsing.formatting import formatted
 from tcomp.grammar.parsing.lexer import comments_of, tokenize
 from tcomp.shipped import texts
 
+pytestmark = pytest.mark.sweep(2)
+
 UGLY = """\
 # A file.
 
