@@ -21,7 +21,7 @@ demo: $(VENV)/.demo ## set up, then run the main job: real programs, compiled, r
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-test: $(VENV)/.dev ## set up, then run the tests: all but the long ones, five to eight minutes on two cores
+test: $(VENV)/.dev ## set up, then run the tests: all but the long ones, ten to fifteen minutes on two cores
 	$(PYTEST) -m "not long and not exhaustive"
 
 test-long: $(VENV)/.dev ## run the tests that `make test` leaves out

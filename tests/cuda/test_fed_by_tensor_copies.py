@@ -134,7 +134,7 @@ def test_wrong_pipelines_and_deals_are_refused() -> None:
     assert set(_refused(_plans()[0])) == {"pipeline", "barrier", "copy", "deal"}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_all_wrong_pipelines_and_deals_are_refused() -> None:
     count = sum((_refused(plan) for plan in _plans()), Counter[str]())
     assert count.total() >= 220, count

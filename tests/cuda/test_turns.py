@@ -231,7 +231,7 @@ def test_mutants_are_refused() -> None:
         assert refused(mutant.plan), str(mutant)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_all_mutants_are_refused() -> None:
     for mutant in mutants(small()):
         assert refused(mutant.plan), str(mutant)

@@ -103,8 +103,8 @@ def survey(count: int, seed: int, target: str) -> Counter[str]:
     return outcome
 
 
-@pytest.mark.parametrize(("target", "count"), [("cpu", 250), ("simulator", 60)])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("target", "count"), [("cpu", 200), ("simulator", 60)])
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.long
 def test_what_is_accepted_is_right(target: str, count: int, seed: int) -> None:
     if not tc.targets()[target]:

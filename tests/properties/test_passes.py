@@ -24,7 +24,7 @@ from tests.properties.strategies import options, programs, suite
 pytestmark = pytest.mark.filterwarnings("ignore::tcomp.ProgramWarning")
 
 
-@suite(50)
+@suite(25)
 @given(programs(), options("cpu"), BOUNDS)
 @pytest.mark.long
 def test_passes_keep_all_instances_and_are_legal(program: Program, options: tc.MappingOptions, bounds: Bounds) -> None:

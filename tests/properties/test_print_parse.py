@@ -96,7 +96,7 @@ definitions = st.builds(
 
 
 @given(st.lists(definitions, min_size=1, max_size=2).map(tuple))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_parse_inverts_print(program: tuple[Definition, ...]) -> None:
     text = "\n".join(map(str, program))
     parsed = parse(text)

@@ -29,7 +29,7 @@ def proved_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@suite(30)
+@suite(15)
 @given(programs(), options("cpu"), BOUNDS)
 @pytest.mark.long
 def test_the_kernel_equals_the_interpreter(program: Program, options: MappingOptions, bounds: Bounds) -> None:
