@@ -83,6 +83,19 @@ CASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
         "def f(double(5) A, double(N) B, int32(5) C) -> (T) { T +=! A(4-i) * B(r) where i in 0:5, r in C(i):3 }",
         {"N": 5},
     ),
+    "a product of indices on the left, were the index beside it left where it is": (
+        "def f(double(N,M) A) -> (O) { O(i) +=! A(i*j, i) * A(j, j) where i in 0:3, j in 0:3 }",
+        {"N": 6, "M": 5},
+    ),
+    "a choice that is always a number": (
+        (
+            "def f(double(17,17) B, double(4,4) T_in) -> (double(4,4) T) {"
+            " T(i,j) = T_in(i,j) where i in 0:4, j in 0:4"
+            " T(i,j) max=! B(i > 1 ? 2 : 0, r+14) % 5.0 * max(min(i,1)-2 < 0 ? 1.0 : T(0, min(i,1)-2), T(j,j))"
+            " where i in 0:4, j in 0:4, r in 0:2 }"
+        ),
+        {},
+    ),
     "a product of indices beside an index of its own": (
         "def f(double(N) A) -> (O) { O(i) +=! A(i*j) * A(j) where i in 0:3, j in 0:3 }",
         {"N": 6},

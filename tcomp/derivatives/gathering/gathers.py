@@ -112,7 +112,8 @@ def contribution(
     if solved is None:
         return _scatter(adjoint, place)
     gather = _Gather(adjoint, place, box, solved)
-    return _scatter(adjoint, place) if gather.widens(place.rigid) else gather.contribution()
+    written = None not in forms  # else the left side would have a product of indices
+    return _scatter(adjoint, place) if written and gather.widens(place.rigid) else gather.contribution()
 
 
 def _is_chosen_by_data(adjoint: Adjoint) -> bool:

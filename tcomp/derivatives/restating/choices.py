@@ -45,6 +45,10 @@ class _Names:
     def beside(self, indices: Sequence[str]) -> _Names:
         return _Names(tuple(dict.fromkeys((*self.whole, *indices))), self.types)
 
+    def types_in(self, value: Expr) -> set[str]:
+        """The types of the elements that a value is made of; one for all that are not known."""
+        return {self.types.get(tensor, "") for tensor in _tensors(value) if tensor not in self.whole}
+
     def set_of(self, condition: Expr) -> isl.Set | None:
         """Where a condition holds; None where it is not one of whole numbers alone."""
         text = _condition_text(condition, {name: f"n{number}" for number, name in enumerate(self.whole)})
@@ -76,9 +80,9 @@ def _settled(item: _Item, names: _Names, around: tuple[syntax.Range, ...]) -> _I
     subscripts = item.subscripts
     if subscripts is not None:
         subscripts = tuple(_target(s, _Context(names, here), steps_around) for s in subscripts)
-    # A number alone would be of another type than what it stands for.
-    settled = item.value if _is_number(value) and not _is_number(item.value) else value
-    return replace(item, subscripts=subscripts, value=settled)
+    # Without elements of some type, such as doubles, the value might be of another one.
+    same = names.types_in(value) == names.types_in(item.value)
+    return replace(item, subscripts=subscripts, value=value if same else item.value)
 
 
 def _target(subscript: Expr, context: _Context, steps: Collection[str]) -> Expr:
@@ -150,7 +154,7 @@ class _Context:
         )
 
     def _is_of_one_type(self, one: Expr, other: Expr) -> bool:
-        types = {self.names.types.get(tensor, "") for tensor in (*_tensors(one), *_tensors(other))}
+        types = self.names.types_in(one) | self.names.types_in(other)
         return len(types) == 1 and types != {""}
 
     def _is_whole(self, expr: Expr) -> bool:
