@@ -246,6 +246,32 @@ extern "C" __global__ void warp_sums(const float *__restrict__ A, float *__restr
 )
 
 
+def _warp_atomics() -> tuple[list[Tensor], list[Array]]:
+    a = np.random.default_rng(16).integers(0, 9, 256).astype(np.int32)
+    sums = (a.reshape(4, 64)[:, :48].sum(axis=1) + 2).astype(np.int32)
+    return [Tensor("A", a), Tensor("S", np.zeros(4, np.int32), "output")], [sums]
+
+
+WARP_ATOMICS = Example(
+    "atomic sums of a warp and a half, each read behind barriers of warps",
+    """
+extern "C" __global__ void warp_atomics(const int *__restrict__ A, int *__restrict__ S) {
+  __shared__ int part[2];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (lane == 0) part[warp] = 0;
+  __syncwarp();  // sums begin
+  if (lane < 32 - 16 * warp) atomicAdd(&part[warp], A[blockIdx.x * 64 + threadIdx.x]);
+  __syncwarp();  // sums are there
+  if (lane == 1) part[warp] += 1;
+  __syncthreads();
+  if (threadIdx.x == 0) S[blockIdx.x] = part[0] + part[1];
+}
+""",
+    (Launch("warp_atomics", (4, 1, 1), (64, 1, 1), 0, ("A", "S")),),
+    _warp_atomics,
+)
+
+
 def _histogram() -> tuple[list[Tensor], list[Array]]:
     a = np.random.default_rng(6).integers(0, 16, 3000).astype(np.int32)
     counts = np.bincount(a, minlength=16).astype(np.int32)
@@ -421,6 +447,7 @@ EXAMPLES = (
     WARP_SUM,
     BLOCK_SUM,
     WARP_MEMORY_SUM,
+    WARP_ATOMICS,
     HISTOGRAM,
     DYNAMIC,
     DOUBLE_BUFFER,

@@ -14,7 +14,7 @@ enum : u16 {
   IS_PENDING = 0x4000,     // an asynchronous copy that was not waited for
   MANY_THREADS = 0x2000,   // atomics of several threads of the block; reads of several lanes of one warp
   MANY_BLOCKS = 0x1000,
-  MANY_WARPS = 0x0800,     // reads only
+  MANY_WARPS = 0x0800,     // those several threads are not all of one warp
   IS_LANDING = 0x0400,     // the end of an asynchronous copy; a cell keeps no such flag
 };
 
@@ -65,6 +65,18 @@ static inline bool other_block(const Buffer *buffer, u32 time, u16 who) {
   return time >= buffer->scope_first && (time < run.block_first || (who & MANY_BLOCKS));
 }
 
+// Whether the writes of this interval that a cell remembers come before whatever the running thread does now.
+static bool writes_before(const Cell *cell) {
+  u32 thread = cell->writer & THREAD_BITS;
+  if (!(cell->writer & MANY_THREADS)) return thread == run.self->index || ordered(thread, cell->write_clock);
+  if (cell->writer & MANY_WARPS) return false;
+  // Which lanes they were of is not known, so all of them must have come by.
+  u32 first = thread / LANES * LANES;
+  for (u32 writer = first; writer < first + LANES && writer < run.thread_count; writer++)
+    if (writer != run.self->index && !ordered(writer, cell->write_clock)) return false;
+  return true;
+}
+
 static TC_COLD void check_read_slowly(const Buffer *buffer, Cell *cell, u32 size, u32 site) {
   if (cell->write_time < buffer->first_valid || (cell->writer & IS_PENDING)) {
     u64 offset = (u64)(cell - buffer->cells) << buffer->shift;
@@ -75,11 +87,8 @@ static TC_COLD void check_read_slowly(const Buffer *buffer, Cell *cell, u32 size
   }
   if (other_block(buffer, cell->write_time, cell->writer)) {
     report_race(true, buffer, cell, size, LOAD, site, true);
-  } else if (cell->write_time == run.now) {
-    u32 thread = cell->writer & THREAD_BITS;
-    bool same = thread == run.self->index && !(cell->writer & MANY_THREADS);
-    if (!same && (cell->writer & MANY_THREADS || !ordered(thread, cell->write_clock)))
-      report_race(false, buffer, cell, size, LOAD, site, true);
+  } else if (cell->write_time == run.now && !writes_before(cell)) {
+    report_race(false, buffer, cell, size, LOAD, site, true);
   }
 }
 
@@ -128,12 +137,9 @@ static TC_HOT void read_cell(const Buffer *buffer, Cell *cell, u32 size, u32 sit
 static TC_COLD void check_write_slowly(const Buffer *buffer, Cell *cell, u32 size, u32 access, u32 site) {
   bool both_atomic = access == ATOMIC && (cell->writer & IS_ATOMIC);
   if (cell->write_time >= buffer->scope_first && !both_atomic) {
-    u32 thread = cell->writer & THREAD_BITS;
-    bool same = thread == run.self->index && !(cell->writer & MANY_THREADS);
     if (other_block(buffer, cell->write_time, cell->writer))
       report_race(true, buffer, cell, size, access, site, true);
-    else if (cell->write_time == run.now && !same &&
-             (cell->writer & MANY_THREADS || !ordered(thread, cell->write_clock)))
+    else if (cell->write_time == run.now && !writes_before(cell))
       report_race(false, buffer, cell, size, access, site, true);
   }
   if (cell->read_time >= buffer->scope_first) {
@@ -153,7 +159,7 @@ static TC_COLD void check_pending(const Buffer *buffer, Cell *cell, u32 size, u3
 
 static TC_HOT void write_cell(const Buffer *buffer, Cell *cell, u32 size, u32 access, u32 flags, u32 site) {
   const Thread &self = *run.self;
-  u32 who = self.index | (flags & ~IS_LANDING);
+  u32 who = self.index | (flags & ~IS_LANDING), clock = self.clock;
   if (TC_UNLIKELY(cell->writer & IS_PENDING) && cell->write_time >= buffer->scope_first)
     check_pending(buffer, cell, size, access, flags, site);
   if (TC_UNLIKELY(cell->write_time >= buffer->scope_first || cell->read_time >= buffer->scope_first)) {
@@ -164,14 +170,17 @@ static TC_HOT void write_cell(const Buffer *buffer, Cell *cell, u32 size, u32 ac
     if (!before) check_write_slowly(buffer, cell, size, access, site);
     if (access == ATOMIC && (cell->writer & IS_ATOMIC)) {
       if (other_block(buffer, cell->write_time, cell->writer)) who |= MANY_BLOCKS;
-      if (cell->write_time == run.now && ((cell->writer & (THREAD_BITS | MANY_THREADS)) != self.index))
-        who |= MANY_THREADS;
+      if (cell->write_time == run.now && ((cell->writer & (THREAD_BITS | MANY_THREADS)) != self.index)) {
+        who |= MANY_THREADS | (cell->writer & MANY_WARPS);
+        if ((cell->writer & THREAD_BITS) / LANES != self.warp) who |= MANY_WARPS;
+        if (clock < cell->write_clock) clock = cell->write_clock;
+      }
     }
   }
   if (access == ATOMIC && cell->write_time < buffer->first_valid) check_read_slowly(buffer, cell, size, site);
   cell->write_time = run.now;
   cell->writer = (u16)who;
-  cell->write_clock = self.clock;
+  cell->write_clock = clock;
   cell->write_fences = self.proxy_fences;
   cell->write_site = site;
 }
