@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor, wait
 
+import islpy as isl
 import numpy as np
 import pytest
 
 import tcomp as tc
 from tcomp.derivatives.restating.choices import with_settled_choices
 from tcomp.grammar.parsing.parser import parse
+from tcomp.storage.forks import ISL
 
 
 def body(name: str, wrt: str | None = None) -> list[str]:
@@ -124,3 +127,19 @@ def test_choices(name: str) -> None:
     ((definition,), types) = parse(f"{head} {{ {given} }}"), {"X": "double", "Z": "double", "H": "half"}
     (item,) = definition.body
     assert str(with_settled_choices(item, ("N", "M", "K"), types)) == (expected or str(item))
+
+
+def test_choices_wait_for_a_thread_that_bounds_what_isl_does() -> None:
+    (definition,) = parse("def f(float(64) X) -> (Y) { Y(t) = t < 64 ? X(t) : 0.0 where t in 0:64 }")
+    context = isl.DEFAULT_CONTEXT
+    with ThreadPoolExecutor(1) as pool:
+        with ISL.value:
+            context.reset_operations()
+            context.set_max_operations(1)
+            try:
+                found = pool.submit(with_settled_choices, definition.body[0], (), {"X": "float"})
+                wait([found], 0.2)
+            finally:
+                context.set_max_operations(0)
+                context.reset_operations()
+        assert str(found.result()) == "Y(t) = X(t) where t in 0:64"

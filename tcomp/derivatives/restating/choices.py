@@ -15,6 +15,7 @@ import islpy as isl
 from tcomp.derivatives.text import ZERO, Expr, names_in, shortest, with_children
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.function import Function
+from tcomp.storage.forks import ISL
 from tcomp.values.operators import INTRINSICS
 
 _COMPARISONS = {"==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -29,7 +30,8 @@ def with_settled_choices(item: _Item, whole: Collection[str], types: Mapping[str
     ``whole`` are the names of whole numbers, ``types`` the element types of tensors, as far as they are known: a choice
     between elements of two types also converts, and stays.
     """
-    return _settled(item, _Names(tuple(dict.fromkeys(whole)), types), ())
+    with ISL.value:
+        return _settled(item, _Names(tuple(dict.fromkeys(whole)), types), ())
 
 
 def whole_numbers(function: Function) -> tuple[str, ...]:
