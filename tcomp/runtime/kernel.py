@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from tcomp.backends.runtime import Program
 from tcomp.backends.source import PACKED, SIZE, Argument, Launch, Source
 from tcomp.driver import Begun, Compilation
 from tcomp.errors import Diagnostic, ProgramWarning, ShapeError, TcompError
+from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.effects import without_effect
 from tcomp.mapping.plan.values import Plan
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls, failure_of
@@ -236,13 +237,17 @@ class Kernel:
             if value != compiled:
                 message = f"{name} is {value}, but the kernel was compiled for {compiled}"
                 found.append(Diagnostic(message, function.source, function.tensors[name].span))
-        for argument in self._source.arguments:
-            view = call.views.get(argument.name)
-            problem = None if view is None else misfit(argument, view)
-            if problem is not None:
-                tensor = function.tensors[argument.name]
-                found.append(Diagnostic(f"{tensor.role} {tensor.name}: {problem}", function.source, tensor.span))
-        return found
+        return [*found, *misfits(function, self._source.arguments, call)]
+
+
+def misfits(function: Function, arguments: Iterable[Argument], call: Call) -> Iterator[Diagnostic]:
+    """What about the arrays of a call does not fit the arguments of a kernel."""
+    for argument in arguments:
+        view = call.views.get(argument.name)
+        problem = None if view is None else misfit(argument, view)
+        if problem is not None:
+            tensor = function.tensors[argument.name]
+            yield Diagnostic(f"{tensor.role} {tensor.name}: {problem}", function.source, tensor.span)
 
 
 def misfit(argument: Argument, view: View) -> str | None:

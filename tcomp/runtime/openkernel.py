@@ -18,7 +18,7 @@ from tcomp.model.terms.storages import contiguous_strides
 from tcomp.runtime.binding import Binding
 from tcomp.runtime.calls import Call
 from tcomp.runtime.fixedarguments import BoundProgram
-from tcomp.runtime.kernel import Kernel, misfit
+from tcomp.runtime.kernel import Kernel, misfits
 from tcomp.runtime.specialisation import Specialisation, strides_of
 from tcomp.storage.forks import ISL
 from tcomp.storage.memo import MOST_KEPT, Memo
@@ -102,14 +102,7 @@ class OpenKernel(Kernel):
         shapes = {name: view.shape for name, view in call.views.items()}
         check_strides(self._function, self.open_sizes, shapes, strides_of(call.views))
         source = self._sized.get(tuple(values.items()), lambda: self._source_for(values))
-        problems = []
-        for argument in source.called:
-            view = call.views.get(argument.name)
-            problem = None if view is None else misfit(argument, view)
-            if problem is not None:
-                tensor = self._function.tensors[argument.name]
-                message = f"{tensor.role} {tensor.name}: {problem}"
-                problems.append(Diagnostic(message, self._function.source, tensor.span))
+        problems = list(misfits(self._function, source.called, call))
         if problems:
             raise ShapeError(*problems)
         return source

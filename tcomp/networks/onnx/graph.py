@@ -41,7 +41,7 @@ def network_of(source: Any, name: str, sizes: Sizes, fallback: Iterable[str] = (
     for operator in sorted(outside):
         own = operator.removeprefix("onnx.")
         if own == operator or ("." not in own and not package().defs.has(own)):
-            raise NetworkError(Diagnostic(f"fallback names {operator}, which is no operator of ONNX"))
+            raise NetworkError(f"fallback names {operator}, which is no operator of ONNX")
     try:
         return _Reader(model, name, sizes, outside).network()
     except RecursionError as error:
