@@ -81,10 +81,23 @@ def _amount(amount: Expr, dtype: DType) -> Expr:
 
 def in_arithmetic(expr: Expr) -> Expr:
     """A subscript in which bits of indices are told by divisions, which ranges and proofs know: ``i ^ 1`` is
-    ``i + 1 - 2 * (i % 2)``.  One operand is a number; what depends on data stays as it is."""
-    if not isinstance(expr, Call | Binary | Unary | Cast):
-        return expr
-    found = map_children(expr, in_arithmetic)
+    ``i + 1 - 2 * (i % 2)``.  One operand is a number; what depends on data stays as it is.
+
+    What several operands share, as inlined lets, is gone through once and stays shared.
+    """
+    told: dict[int, Expr] = {}
+
+    def tell(node: Expr) -> Expr:
+        if not isinstance(node, Call | Binary | Unary | Cast):
+            return node
+        if id(node) not in told:
+            told[id(node)] = _of_bits(map_children(node, tell))
+        return told[id(node)]
+
+    return tell(expr)
+
+
+def _of_bits(found: Expr) -> Expr:
     if not isinstance(found, Call) or found.dtype.kind != "int":
         return found
     made = _Integers(found.dtype, found.span)

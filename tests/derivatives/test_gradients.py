@@ -166,7 +166,7 @@ NOT_YET = {
 }  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.sweep(20, rest=4)
 @pytest.mark.parametrize("name", sorted(LIBRARY.keys() - NOT_YET))
 def test_the_library_against_differences(name: str) -> None:
     operation = getattr(tcomp.define(LIBRARY[name]), name)

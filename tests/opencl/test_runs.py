@@ -190,6 +190,7 @@ def test_tiles_in_global_memory() -> None:
     assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in kernel.source
 
 
+@pytest.mark.long
 def test_what_only_optimised_kernels_showed() -> None:
     """A barrier behind the last statement of a loop ended PoCL; a half was read before its bits were there."""
     cases = [
