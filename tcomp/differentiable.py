@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from tcomp.derivatives.batch import batched_text
 from tcomp.derivatives.gradient import Gradient, is_program_for
+from tcomp.derivatives.restating.constants import with_numbers
 from tcomp.derivatives.restating.content import with_content_as_inputs
 from tcomp.derivatives.restating.forsizes import for_sizes
 from tcomp.derivatives.reverse import gradient_text
@@ -64,12 +65,17 @@ class Differentiable(ABC):
                 ``"first"`` all to the first, as pooling in PyTorch does.
             name: what the derived def is called; by default ``NAME_grad``.
             sizes: the value of every size symbol and ``const`` parameter, for ``"auto"``.  Where no formula says the
-                extents of the def for all sizes, the gradient is derived for these alone.
+                extents of the def for all sizes, the gradient is derived for these alone.  Values of ``const``
+                parameters alone, such as strides, stand as numbers in the text, which is for these alone.
 
         Raises:
             DerivativeError: ``wrt`` names no input of floats, ``save`` nothing that can be saved, or a statement has
                 no derivative here.
         """
+        constants = {t.name for t in self.function.inputs if t.role == "const"}
+        if sizes and self.function.sizes and constants.issuperset(sizes) and not self.function.recurs:
+            found = self._with_numbers(sizes)._gradient(Wish(wrt, save, ties, name))
+            return replace(found, only=dict(sizes))
         if sizes is not None:
             check_sizes(self.function, sizes)
             sizes = {**self.function.defaults, **sizes}
@@ -101,7 +107,9 @@ class Differentiable(ABC):
         derive = functools.cache(lambda without: self._gradient(replace(wish, without=without)))
         known = functools.cache(lambda sizes: self._gradient_for(dict(sizes), wish, _unsuited(derivative.name)))
         anew: Callable[[Mapping[str, int]], Gradient] = lambda sizes: known(tuple(sizes.items()))  # noqa: E731
-        return Gradient(self.function, derivative, self, forward, backward, {}, derive, anew)
+        at = functools.cache(lambda constants: self._with_numbers(dict(constants))._gradient_for_all(wish))
+        strided: Callable[[Mapping[str, int]], Gradient] = lambda constants: at(tuple(constants.items()))  # noqa: E731
+        return Gradient(self.function, derivative, self, forward, backward, {}, derive, anew, strided)
 
     def value_and_grad(
         self, wrt: str | Sequence[str] | None = None, save: Save = "statistics"
@@ -161,6 +169,10 @@ class Differentiable(ABC):
         with ISL.value:
             text = for_sizes(self.function, sizes)
         return self._derived(text, self.name, f"<{self.name} for some sizes>")
+
+    def _with_numbers(self, constants: Mapping[str, int]) -> Self:
+        """The same def with numbers for constants in its subscripts; it takes them still."""
+        return self._derived(with_numbers(self.function, constants), self.name, f"<{self.name} with numbers>")
 
     def _with_content(self) -> Self:
         """The same def, which takes what an output held before as an input."""

@@ -192,6 +192,7 @@ class GenericOperation(Operation):
             made.only,
             made.without,
             made.for_sizes,
+            made.with_numbers,
             _Derived(self, derived),
         )
 

@@ -147,13 +147,18 @@ class Backward:
     ) -> Gradient:
         """Derived once for each subset of inputs that occurs, and for what is saved; ``others`` are sizes, too."""
         ties = self.operation.registration.ties
+        sizes = {**(others or {}), **sizes_as_given(self.function, inputs)}
         found: Gradient = self._derived.for_sizes(
             (wrt, save),
-            {**(others or {}), **sizes_as_given(self.function, inputs)},
+            sizes,
             lambda sizes: self.operation.gradient(wrt, save, ties, sizes=sizes),
             Gradient.suits,
         )
-        return found
+        numbers = tuple([sizes.get(name) for name in found.derivative.strides])
+        if not numbers or any(type(number) is not int for number in numbers):
+            return found
+        strided: Gradient = self._derived.get((wrt, save, *numbers), lambda: found.at_strides(sizes))
+        return strided
 
     @functools.cached_property
     def _cheap(self) -> CheapToSave:
@@ -275,8 +280,9 @@ class BackwardOperator:
         self.function = backward.function
         self.qualified = qualified
         self.operator_of = operator_of
+        self._constants = [place for place, t in enumerate(self.function.inputs) if t.role == "const"]
         self._known: dict[tuple[Any, ...], Callable[[Sequence[Any]], list[Any]]] = {}
-        """What runs backward passes, by what needs a gradient and what is saved, where arguments go in as they are."""
+        """What runs backward passes, by what needs a gradient, what is saved and constants."""
 
     def register(self, library: Any) -> None:
         name = self.qualified.partition("::")[2]
@@ -311,13 +317,14 @@ class BackwardOperator:
 
     def _run(self, *arguments: Any) -> list[Any]:
         *others, saved, mask, names = arguments
-        known = self._known.get((*mask, *names))
+        key = (*mask, *names, *[others[place] for place in self._constants])
+        known = self._known.get(key)
         if known is not None:
             try:
                 return known((*others, *saved))
             except (ShapeError, CompileError):
                 pass  # what follows says so, or knows better for these sizes
-        self._learn(self._parted(arguments), (*mask, *names))
+        self._learn(self._parted(arguments), key)
         with torch.no_grad():
             return [r for r in self.backward.gradients(self._parted(arguments)) if r is not None]
 

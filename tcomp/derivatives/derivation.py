@@ -26,6 +26,7 @@ from tcomp.derivatives.tidy import with_repetitions_named, without_inferred_rang
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
 from tcomp.errors import DerivativeError, Diagnostic, UnsaidError
 from tcomp.grammar import define
+from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
@@ -50,8 +51,9 @@ from tcomp.values.operators import REDUCTIONS
 class Derivative:
     """A derived def and what it takes, in order: inputs, sizes as constants, saved values, cotangents or tangents.
 
-    Some of the constants are ``positive``: taken for at least 1.  ``forward`` is the def, in the same text, that hands
-    out those saved values which the def itself does not; None if it hands out all.
+    Some of the constants are ``positive``: taken for at least 1.  With numbers for ``strides``, constants that are
+    strides or dilations of what is read, there may be a better text.  ``forward`` is the def, in the same text, that
+    hands out those saved values which the def itself does not; None if it hands out all.
     """
 
     text: str
@@ -62,6 +64,7 @@ class Derivative:
     cotangents: tuple[str, ...]
     wrt: tuple[str, ...]
     positive: tuple[str, ...]
+    strides: tuple[str, ...] = ()
     forward: str | None = None
 
 
@@ -322,7 +325,8 @@ class Derivation:
             saved=tuple(saved),
             cotangents=tuple(p.name.name for p in cotangents),
             wrt=self.wrt,
-            positive=self._positive(),
+            positive=self._constants(self.positive),
+            strides=() if self.function.recurs else self._constants(self._strides()),
         )
 
     def saving(self, own: str, extra: Sequence[str]) -> str:
@@ -337,8 +341,20 @@ class Derivation:
         whole = syntax.Definition(name(own), definition.inputs, outputs, tuple(statements))
         return f"{without_inferred_ranges(whole)}\n"
 
-    def _positive(self) -> tuple[str, ...]:
-        return tuple(t.name for t in self.function.inputs if t.role == "const" and t.name in self.positive)
+    def _strides(self) -> set[str]:
+        """What indices are multiplied by in subscripts that hold several, unless these can be solved as they are."""
+        found: set[str] = set()
+        for statement in self.function.statements:
+            outer = {i for i in statement.indices if i not in statement.reduction_indices}
+            reads = (e for e in walk(statement.value) if isinstance(e, Read))
+            for form in [linear(s) for read in reads for s in read.subscripts]:
+                terms = () if form is None or len(form.terms) < 2 else form.terms
+                as_it_is = any(t in outer and c.constant in (1, -1) for t, c in terms)
+                found |= set() if as_it_is else {str(atom) for _, c in terms for m, _ in c.terms for atom in m}
+        return found
+
+    def _constants(self, names: Collection[str]) -> tuple[str, ...]:
+        return tuple(t.name for t in self.function.inputs if t.role == "const" and t.name in names)
 
     def _unsaid(
         self, mentioned: set[str], inputs: Sequence[syntax.Parameter], given: Sequence[syntax.Parameter]

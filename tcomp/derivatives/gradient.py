@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tcomp.derivatives.derivation import Derivative
@@ -22,7 +22,7 @@ class Gradient:
     ``sizes`` that no array tells, as constants; the values in ``saved``; and one cotangent for each output of floats.
     ``forward`` is the operation of the other, or the def's own if it hands out all that is saved.  ``only`` has the
     sizes for which alone it was derived, if not for all.  ``without`` derives it anew for outputs on which nothing
-    depends, ``for_sizes`` for some sizes alone.
+    depends, ``for_sizes`` for some sizes alone, ``with_numbers`` for some values of constants, which calls of it have.
     """
 
     function: Function
@@ -33,6 +33,7 @@ class Gradient:
     only: Mapping[str, int]
     without: Callable[[frozenset[str]], Gradient]
     for_sizes: Callable[[Mapping[str, int]], Gradient]
+    with_numbers: Callable[[Mapping[str, int]], Gradient]
 
     @property
     def text(self) -> str:
@@ -74,6 +75,7 @@ class Gradient:
             ShapeError: as a call of the def, and where the arguments are too many or too few.
         """
         inputs, cotangents, choices = self.in_order(arguments, choices)
+        self = self.at_strides(dict(zip([t.name for t in self.function.inputs], inputs, strict=True)))
         if any(cotangent is None for cotangent in cotangents):
             given = tuple(cotangent for cotangent in cotangents if cotangent is not None)
             return self._without_missing(cotangents)(*inputs, *given, **choices)
@@ -92,6 +94,7 @@ class Gradient:
             ShapeError: as a call of the def, and where ``cotangents`` are missing.
         """
         arguments, choices = self.inputs_in_order(arguments, choices)
+        self = self.at_strides(dict(zip([t.name for t in self.function.inputs], arguments, strict=False)))
         values = self._forward(arguments, choices)
         outputs = tuple(values[tensor.name] for tensor in self.function.outputs)
         floats = [tensor for tensor in self.function.outputs if tensor.dtype.is_float]
@@ -196,6 +199,17 @@ class Gradient:
             return None if self.suits(sizes) else self.for_sizes(sizes)
         except TcompError:
             return None
+
+    def at_strides(self, given: Mapping[str, Any]) -> Gradient:
+        """The gradient whose text has the numbers that are given for strides and dilations; itself without any.
+
+        With numbers a strided and dilated read is gathered without a step in vain; other names tell nothing.
+        """
+        numbers = {n: given[n] for n in self.derivative.strides if type(given.get(n)) is int}
+        if not numbers or len(numbers) < len(self.derivative.strides):
+            return self
+        self._check_numbers(given)
+        return replace(self.with_numbers(numbers), only=self.only)
 
     def suits(self, sizes: Mapping[str, int]) -> bool:
         """Whether the text is a program for some sizes: few elements may be fewer than a boundary goes beyond."""

@@ -271,14 +271,12 @@ def test_content_that_the_caller_passes(statement: str, by_x: Any, by_content: A
 
 
 def test_a_dilated_stride_sums_over_residues() -> None:
-    """No step of the sum is in vain: ``r`` goes through those of one remainder."""
+    """No step of the sum is in vain: ``r`` goes through those of one remainder, for all ``l`` of one together."""
     f = tcomp.define("def f(float(L) X, float(R) W) -> (Y) { Y(l) +=! X(2*l+3*r) * W(r) }").f
-    assert f.gradient("X").text.splitlines()[-3:] == [
-        (
-            "    d_X(l) +=! constant_exterior(d_Y, 0.0)((l - 3 * (l % 2)) / 2 - 3 * u)"
-            " * constant_exterior(W, 0.0)(l % 2 + 2 * u)"
-        ),
-        "        where l in 0:L, u in 0:(R - 1) / 2 + 1",
+    assert f.gradient("X").text.splitlines()[-4:] == [
+        "    d_X_phases(l_rest, l_step) +=! constant_exterior(d_Y, 0.0)(l_step - 3 * u) * W(l_rest + 2 * u)",
+        "        where l_rest in 0:2, l_step in 0:(L - 1) / 2 + 1, u in 0:(R - 1 - l_rest) / 2 + 1",
+        ("    d_X(l) = constant_exterior(d_X_phases, 0.0)(l % 2, (l - 3 * (l % 2)) / 2) where l in 0:L"),
         "}",
     ]
 

@@ -74,3 +74,60 @@ def test_what_may_lie_outside_elsewhere_stays_guarded() -> None:
     for k in range(3):
         wanted[:, :3, k : k + 8 : 2] += np.einsum("ngh,gc->nch", d, K[:, :, k])
     assert np.allclose(gradient(image, K, d), wanted, rtol=1e-12)
+
+
+DILATED = """def f(double(N,C,H,W) I, double(F,C,KH,KW) K, const int S, const int D, const int P = 0) -> (O) {
+    O(n,f,h,w) +=! constant_exterior(I, 0)(n,c,S*h+D*kh-P,S*w+D*kw-P) * K(f,c,kh,kw)
+        where n in 0:N, c in 0:C, h in 0:(H+2*P-D*(KH-1)-1)/S+1, w in 0:(W+2*P-D*(KW-1)-1)/S+1
+}"""
+
+
+def dilated_by_hand(
+    K: np.ndarray, d: np.ndarray, shape: tuple[int, ...], s: int, dilation: int, pad: int
+) -> np.ndarray:
+    rows, columns = d.shape[2:]
+    wide = np.zeros((*shape[:2], shape[2] + 2 * pad, shape[3] + 2 * pad))
+    for h in range(K.shape[2]):
+        for w in range(K.shape[3]):
+            part = np.einsum("nfhw,fc->nchw", d, K[:, :, h, w])
+            y, x = dilation * h, dilation * w
+            wide[:, :, y : y + s * rows : s, x : x + s * columns : s][:, :, :rows, :columns] += part
+    return wide[:, :, pad : pad + shape[2], pad : pad + shape[3]]
+
+
+@pytest.mark.parametrize(("s", "dilation", "pad"), [(1, 2, 1), (2, 3, 1), (2, 2, 2), (4, 6, 3), (3, 2, 0)])
+def test_a_dilated_one_is_gathered_by_the_numbers_of_a_call(s: int, dilation: int, pad: int) -> None:
+    """Strides and dilations are constants of the def; whatever they share, no step of a sum is in vain."""
+    gradient = tc.define(DILATED).f.gradient("I")
+    assert gradient.derivative.strides == ("S", "D") and "% S == 0" in gradient.text
+    random = np.random.default_rng(s)
+    image, K = random.random((1, 2, 9, 8)), random.random((3, 2, 3, 2))
+    rows, columns = ((n + 2 * pad - dilation * (k - 1) - 1) // s + 1 for n, k in ((9, 3), (8, 2)))
+    d = random.random((1, 3, rows, columns))
+    wanted = dilated_by_hand(K, d, image.shape, s, dilation, pad)
+    operation = gradient.backward
+    named = {"I": image, "K": K, "S": s, "D": dilation, "P": pad, "d_O": d, "H": 9, "W": 8}
+    open_ones = operation.reference(*(named[t.name] for t in operation.function.inputs))
+    assert np.allclose(open_ones, wanted, rtol=1e-12)
+    at = gradient.at_strides(named)
+    by_numbers = at.backward.reference(*(named[t.name] for t in at.backward.function.inputs))
+    assert np.allclose(by_numbers, wanted, rtol=1e-12)
+    assert ("d_I_phases" in at.text) == (s > 1) and "* kh) %" not in at.text
+
+
+def test_calls_choose_the_text_for_their_strides() -> None:
+    gradient = tc.define(DILATED).f.gradient("I")
+    random = np.random.default_rng(5)
+    image, K, d = random.random((1, 2, 9, 9)), random.random((3, 2, 2, 2)), random.random((1, 3, 3, 3))
+    for s, dilation in ((4, 6), (3, 2)):
+        found = gradient(image, K, d_O=d[:, :, : (8 - dilation) // s + 1, : (8 - dilation) // s + 1], S=s, D=dilation)
+        cut = d[:, :, : (8 - dilation) // s + 1, : (8 - dilation) // s + 1]
+        assert np.allclose(found, dilated_by_hand(K, cut, image.shape, s, dilation, 0), rtol=1e-12)
+
+
+def test_numbers_may_be_given_for_the_text() -> None:
+    gradient = tc.define(DILATED).f.gradient("I", sizes={"S": 2, "D": 3})
+    assert "d_I_phases" in gradient.text and "h_rest + 2 * u" in gradient.text
+    image, K, d = np.ones((1, 2, 9, 9)), np.ones((3, 2, 2, 2)), np.ones((1, 3, 3, 3))
+    with pytest.raises(tc.TcompError, match="was derived for S=2 alone, not for 3"):
+        gradient(image, K, 3, 3, 0, d)

@@ -11,8 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tcomp.derivatives.gathering.gathers import factors_of
 from tcomp.derivatives.steps.blocks import Group
-from tcomp.derivatives.text import Expr, element, name, names_in, shortest, substitute, with_children
+from tcomp.derivatives.text import (
+    ZERO,
+    Expr,
+    element,
+    integer,
+    name,
+    names_in,
+    polynomial_of,
+    shortest,
+    with_children,
+    with_short_subscripts,
+)
 from tcomp.grammar.tree import syntax
 
 Fresh = Callable[[str], str]
@@ -41,35 +53,65 @@ def _parts(statement: syntax.Statement, extents: Extents, fresh: Fresh) -> list[
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """An index of which a statement has ``of / stride``, the ``step``, and ``of % stride``, the ``rest``."""
+    """An index that a statement has in a quotient ``of``, the ``step``, and a remainder ``left``, the ``rest``.
+
+    Both are ``y / stride`` and ``y % stride`` for one ``y``, or ``(y - D*left) / stride`` where ``left`` is what
+    ``E*y`` leaves.  Without a remainder ``stride`` is that of the quotient.  All is 0 but where ``conditions`` hold.
+    """
 
     index: str
-    of: Expr
-    stride: Expr
+    of: syntax.Binary
+    left: syntax.Binary | None
     step: str
     rest: str
     range: syntax.Range
+    conditions: tuple[Expr, ...]
 
     @property
-    def ranges(self) -> tuple[syntax.Range, syntax.Range]:
-        """Those of the rest and of the quotient."""
-        low, high = (substitute(self.of, {self.index: end}) for end in (self.range.lower, _before(self.range.upper)))
-        first, last = (_divided(shortest(end), self.stride) for end in (low, high))
-        return (
-            syntax.Range(name(self.rest), syntax.Number("0"), self.stride),
-            syntax.Range(name(self.step), first, syntax.Binary("+", last, _ONE)),
-        )
+    def stride(self) -> Expr:
+        return self.of.rhs
+
+    @property
+    def steps(self) -> tuple[Expr, Expr] | None:
+        """First and last value of the quotient."""
+        return _ends(self.of, self.range)
+
+    @property
+    def first(self) -> Expr:
+        """The quotient at which steps begin; all is 0 at negative ones."""
+        assert self.steps is not None
+        return _from_zero(self.steps[0])
+
+    @property
+    def at(self) -> Expr:
+        """Which step an element is in: steps count from 0, where register tiles do."""
+        return _combined("-", self.of, self.first)
+
+    @property
+    def ranges(self) -> tuple[syntax.Range, ...]:
+        """Those of the rest and of the step."""
+        assert self.steps is not None
+        last = _combined("-", self.steps[1], self.first)
+        steps = syntax.Range(name(self.step), _NOTHING, _combined("+", last, _ONE))
+        rests = syntax.Range(name(self.rest), syntax.Number("0"), self.stride)
+        return (steps,) if self.left is None else (rests, steps)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether elements of an adjoint may lie at quotients below 0."""
+        return self.steps is not None and self.first != self.steps[0]
 
     def replaced(self, expr: Expr) -> Expr:
         """An expression in the quotient and the rest."""
-        match expr:
-            case syntax.Binary(op="/" | "%") if (expr.lhs, expr.rhs) == (self.of, self.stride):
-                return name(self.step if expr.op == "/" else self.rest)
+        if expr == self.of:
+            return _combined("+", name(self.step), self.first)
+        if expr == self.left:
+            return name(self.rest)
         return with_children(expr, [self.replaced(child) for child in syntax.children(expr)])
 
 
 def _phase_of(statement: syntax.Statement, subscript: Expr, fresh: Fresh) -> _Phase | None:
-    """None where the index stands for itself somewhere, has no range, or is divided by several strides.
+    """None where the index stands for itself somewhere, has no range, or is divided in several ways.
 
     Nor is there one where all of a kernel is read once, without steps ``h/S - u``: that is fast as it is.
     """
@@ -78,21 +120,111 @@ def _phase_of(statement: syntax.Statement, subscript: Expr, fresh: Fresh) -> _Ph
     index = subscript.name
     ranges = [c for c in statement.clauses if isinstance(c, syntax.Range) and c.index.name == index]
     others = [c for c in statement.clauses if c not in ranges]
-    binary = [e for e in _walk(statement.value) if isinstance(e, syntax.Binary)]
-    divisions = [e for e in binary if e.op in ("/", "%") and index in names_in(e.lhs)]
-    if len(ranges) != 1 or len({(d.lhs, d.rhs) for d in divisions}) != 1 or len({d.op for d in divisions}) != 2:
+    if len(ranges) != 1 or any(index in names_in(bound) for c in others for bound in _expressions(c)):
         return None
-    if any(index in names_in(bound) for c in others for bound in _expressions(c)):
+    value, conditions = _without_conditions(statement, index)
+    divisions = set(_outermost(value, index))
+    quotients, rests = ([d for d in divisions if d.op == op] for op in ("/", "%"))
+    if len(quotients) != 1 or len(rests) > 1 or (not rests and not conditions):
         return None
-    division = divisions[0]
-    quotient, rest = (syntax.Binary(op, division.lhs, division.rhs) for op in ("/", "%"))
-    leaves_out = any(isinstance(e, syntax.Boundary) and rest in e.subscripts for e in _walk(statement.value))
-    if not leaves_out and not any(e.op == "-" and e.lhs == quotient for e in binary):
+    of, left = quotients[0], rests[0] if rests else None
+    if left is not None and left.rhs != of.rhs:
         return None
-    found = _Phase(index, division.lhs, division.rhs, f"{index}_step", f"{index}_rest", ranges[0])
-    if index in names_in(found.replaced(statement.value)) or names_in(division.lhs) & _indices(statement) != {index}:
+    leaves_out = any(isinstance(e, syntax.Boundary) and left in e.subscripts for e in _walk(value))
+    has_steps = any(isinstance(e, syntax.Binary) and e.op == "-" and e.lhs == of for e in _walk(value))
+    if not leaves_out and not has_steps:
+        return None
+    found = _Phase(index, of, left, f"{index}_step", f"{index}_rest", ranges[0], conditions)
+    if index in names_in(found.replaced(value)) or names_in(of) & _indices(statement) != {index}:
+        return None
+    if found.steps is None or (found.is_padded and not _is_zero_below(value, of, statement)):
         return None
     return replace(found, step=fresh(found.step), rest=fresh(found.rest))
+
+
+def _without_conditions(statement: syntax.Statement, index: str) -> tuple[Expr, tuple[Expr, ...]]:
+    """What a statement adds up, and what must hold of one of its indices alone for that not to be 0."""
+    own: list[Expr] = []
+
+    def inner(value: Expr) -> Expr:
+        if not isinstance(value, syntax.Conditional) or value.otherwise != ZERO:
+            return value
+        if names_in(value.condition) & _indices(statement) == {index}:
+            own.append(value.condition)
+            return inner(value.then)
+        return replace(value, then=inner(value.then))
+
+    return inner(statement.value), tuple(own)
+
+
+def _outermost(expr: Expr, index: str) -> Iterator[syntax.Binary]:
+    """The quotients and remainders of an index that stand in no other."""
+    if isinstance(expr, syntax.Binary) and expr.op in ("/", "%") and index in names_in(expr.lhs):
+        yield expr
+        return
+    for child in syntax.children(expr):
+        yield from _outermost(child, index)
+
+
+def _is_zero_below(value: Expr, of: Expr, statement: syntax.Statement) -> bool:
+    """Whether what is added up is 0 where a quotient is negative: it reads a tensor there, or before, as 0 outside."""
+    from_zero = {c.index.name for c in statement.clauses if isinstance(c, syntax.Range) and c.lower == _NOTHING}
+    while isinstance(value, syntax.Conditional) and value.otherwise == ZERO:
+        value = value.then
+    for factor in factors_of(value)[0]:
+        if not isinstance(factor, syntax.Boundary) or factor.arguments[1:] != (ZERO,):
+            continue
+        for subscript in factor.subscripts:
+            match subscript:
+                case syntax.Binary(op="-") if subscript.lhs == of:
+                    added = polynomial_of(subscript.rhs)
+                    if added is not None and names_in(subscript.rhs) <= from_zero and added.is_nonnegative():
+                        return True
+                case _ if subscript == of:
+                    return True
+    return False
+
+
+def _ends(expr: Expr, range_: syntax.Range) -> tuple[Expr, Expr] | None:
+    """First and last value of an expression while its index goes through a range; None where that is not plain."""
+    match expr:
+        case syntax.Name() if expr.name == range_.index.name:
+            return range_.lower, _before(range_.upper)
+        case syntax.Name() | syntax.Number():
+            return expr, expr
+        case syntax.Binary(op="%"):
+            return _NOTHING, _before(expr.rhs)
+        case syntax.Binary(op="/"):
+            ends = _ends(expr.lhs, range_)
+            return None if ends is None else (_divided(ends[0], expr.rhs), _divided(ends[1], expr.rhs))
+        case syntax.Binary(op="*", lhs=syntax.Number()):
+            ends = _ends(expr.rhs, range_)
+            return None if ends is None else (_combined("*", expr.lhs, ends[0]), _combined("*", expr.lhs, ends[1]))
+        case syntax.Binary(op="+" | "-"):
+            left, right = _ends(expr.lhs, range_), _ends(expr.rhs, range_)
+            if left is None or right is None:
+                return None
+            first, last = right if expr.op == "+" else right[::-1]
+            return _combined(expr.op, left[0], first), _combined(expr.op, left[1], last)
+    return None
+
+
+def _combined(op: str, lhs: Expr, rhs: Expr) -> Expr:
+    """A sum, difference or product without what cancels."""
+    if rhs == _NOTHING and op != "*":
+        return lhs
+    match lhs:
+        case syntax.Binary(op="-") if (op, lhs.rhs) == ("+", rhs):
+            return lhs.lhs
+    found = polynomial_of(whole := syntax.Binary(op, lhs, rhs))
+    return shortest(whole) if found is None else found.syntax()
+
+
+def _from_zero(first: Expr) -> Expr:
+    """The first value, or 0 for one that is negative."""
+    found = polynomial_of(first)
+    number = None if found is None else found.constant
+    return _NOTHING if number is not None and number < 0 else first
 
 
 def _split(
@@ -102,22 +234,27 @@ def _split(
     by_index = {phase.index: phase for phase in phases}
     value, clauses = statement.value, list[syntax.Clause]()
     for phase in phases:
-        value = phase.replaced(value)
+        value, _ = _without_conditions(replace(statement, value=value), phase.index)
+        value = with_short_subscripts(phase.replaced(value))
     own = [str(s) for s in statement.subscripts or ()]
-    rests, steps = ([name(getattr(p, side)) for p in phases] for side in ("rest", "step"))
+    with_rest = [p for p in phases if p.left is not None]
+    places = [name(p.rest) for p in with_rest] + [name(p.step) for p in phases]
     whole = [name(i) for i in own if i not in by_index]
     for clause in statement.clauses:
         own_phase = by_index.get(clause.index.name) if isinstance(clause, syntax.Range) else None
         clauses += [clause] if own_phase is None else own_phase.ranges
     value, clauses = _without_empty_steps(value, clauses, phases, extents)
     tensor = fresh(f"{statement.target.name}_phases")
-    divided = [syntax.Binary(op, p.of, p.stride) for op in ("%", "/") for p in phases]
+    divided = [p.left for p in with_rest if p.left is not None] + [p.at for p in phases]
     kept = tuple(c for c in statement.clauses if isinstance(c, syntax.Range) and c.index.name in own)
+    beside: Expr = element(tensor, (*whole, *divided))
+    if any(phase.is_padded for phase in phases):
+        beside = syntax.Boundary(name("constant_exterior"), (name(tensor), ZERO), (*whole, *divided))
+    for condition in reversed([c for p in phases for c in p.conditions]):
+        beside = syntax.Conditional(condition, beside, ZERO)
     return [
-        replace(
-            statement, target=name(tensor), subscripts=(*whole, *rests, *steps), value=value, clauses=tuple(clauses)
-        ),
-        replace(statement, operator="=", value=element(tensor, (*whole, *divided)), clauses=kept),
+        replace(statement, target=name(tensor), subscripts=(*whole, *places), value=value, clauses=tuple(clauses)),
+        replace(statement, operator="=", value=beside, clauses=kept),
     ]
 
 
@@ -153,6 +290,8 @@ def _ending(
         for clause in clauses:
             if not isinstance(clause, syntax.Range):
                 continue
+            if phase.left is None:
+                continue
             at = syntax.Binary("+", name(phase.rest), syntax.Binary("*", phase.stride, clause.index))
             if subscript == at and clause.upper == _steps_to(last, phase.stride):
                 left = syntax.Binary("-", last, name(phase.rest))
@@ -160,7 +299,7 @@ def _ending(
     return None
 
 
-_ONE = syntax.Number("1")
+_ONE, _NOTHING = syntax.Number("1"), syntax.Number("0")
 
 
 def _steps_to(last: Expr, stride: Expr) -> Expr:
@@ -174,8 +313,9 @@ def _steps_to(last: Expr, stride: Expr) -> Expr:
 def _divided(place: Expr, stride: Expr) -> Expr:
     if place == syntax.Number("0"):
         return place
-    if isinstance(place, syntax.Number) and isinstance(stride, syntax.Number):
-        return syntax.Number(str(int(place.text) // int(stride.text)))
+    known, by = polynomial_of(place), polynomial_of(stride)
+    if known is not None and by is not None and known.constant is not None and by.constant is not None:
+        return integer(known.constant // by.constant)
     return syntax.Binary("/", place, stride)
 
 

@@ -99,7 +99,7 @@ class _Backwards(Keeping):
             saved=saved,
             cotangents=tuple(self.cotangents.values()),
             wrt=self.wrt,
-            positive=self._positive(),
+            positive=self._constants(self.positive),
         )
 
     def _first(self, tensor: str) -> syntax.Statement:
