@@ -282,18 +282,20 @@ class Rescaling(Builder):
         for parts, combined in sums:
             whole, old = parts.own.whole, parts.own.statement
             _require(is_bijective(whole, old.domain), old)
-            through = whole.reverse().apply_range(parts.update.write)
+            through = parts.update.write
             for finish in parts.statements[2:]:
                 through = through.apply_range(read_of(finish, parts.update.target).reverse()).apply_range(finish.write)
             at = through.apply_range(read_of(combined, parts.storage).reverse())
             taken = self._taken(parts, old)
-            at = at.intersect_domain(taken)
-            _require(bool(at.apply_range(combined.write).is_equal(old.write.intersect_domain(taken))), old)
-            used = whole.reverse().apply_range(read_of(parts.update, own.target)).apply_range(own.write.reverse())
+            written = whole.reverse().apply_range(at).apply_range(combined.write).intersect_domain(taken)
+            _require(bool(written.is_equal(old.write.intersect_domain(taken))), old)
+            used = read_of(parts.update, own.target).apply_range(own.write.reverse())
+            whole_used = whole.reverse().apply_range(used).apply_range(instances.whole)
             needed = read_of(old, before.target).apply_range(before.write.reverse())
-            _require(bool(used.apply_range(instances.whole).is_equal(needed.intersect_domain(taken))), old)
+            _require(bool(whole_used.is_equal(needed.intersect_domain(taken))), old)
+            # Of instances of parts, in which steps need no quotients, and coalesced: else unions take isl seconds.
             scaled = at.apply_range(read_of(combined, scale.target)).apply_range(scale.write.reverse())
-            scaled = scaled.apply_range(read_of(scale, top.target))
+            scaled = scaled.apply_range(read_of(scale, top.target)).coalesce()
             # Where a condition makes a weight 0 it is relative to nothing.
             relative = used.apply_range(read_of(own, top.target))
             _require(bool(scaled.is_single_valued()) and bool(relative.is_subset(scaled)), old)

@@ -21,6 +21,7 @@ from tcomp.mapping.rescaling import building, parts
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.writer import plan_text
+from tcomp.model.islbounds import attempted
 from tcomp.model.scop import Scop
 from tcomp.model.terms.sizes import Sizes
 from tcomp.runtime.registry import backend_of
@@ -209,6 +210,19 @@ def test_parts_of_which_a_row_sees_nothing_are_left_out(condition: str) -> None:
     q, k, v = arrays()
     expected = attention(np.where(seen, scores(q, k), -np.inf), v, 8**-0.5)
     np.testing.assert_allclose(tc.define(hidden(condition)).f(q, k, v), expected, rtol=2e-5, atol=2e-6)
+
+
+def test_rows_that_see_a_union_take_isl_no_longer() -> None:
+    """Of maps with quotients, or not coalesced, the proof takes ten million operations."""
+    scop = lower(
+        define(hidden("(i < 29 || j < 29)"))["f"],
+        Sizes(SIZES | {"L": 600, "S": 60}),
+        tc.MappingOptions(),
+        backend_of("cpu"),
+    ).plan.program
+    weights = weights_of(scop, "S2")
+    assert weights is not None
+    assert attempted(lambda: rescaled(scop, weights, 20), 300_000) is not None
 
 
 @pytest.mark.parametrize("condition", ["j <= i", "j < i"])
