@@ -4,10 +4,10 @@
 
 Sizes are PolyBench's.  Results are compared with gcc's first (``benchmarks/polybench_*.c``, -O3 -march=native
 -ffast-math).  NumPy's functions are those of the tests, where these have no loops over elements; numba's
-``polybench_numba_*.py``, parallel and with fastmath.  Implementations take turns, each on arguments of its own that
-are made outside of the time; the time is the least of all rounds.  Who takes more than ``SLOWEST`` times as long as
-the best in its first run has no other, and who would take that long and ``LONGEST`` seconds, by a run of the next
-smaller size, has none.
+``polybench_numba_*.py``, parallel and with fastmath.  Implementations take turns, in
+another order each round, and run for ``TURN`` seconds in each, at least once; gcc's arguments are copied outside of the
+time.  The time is the least of all.  Who takes more than ``SLOWEST`` times as long as the best in its first run has no
+other, and who would take that long and ``LONGEST`` seconds, by a run of the next smaller size, has none.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import os
 import platform
+import random
 import statistics
 import subprocess
 import tempfile
@@ -40,6 +42,9 @@ FLAGS = ("-O3", "-march=native", "-ffast-math")
 SLOWEST = 5
 LONGEST = 4
 TOLERANCE = 1e-6
+TURN = 0.06
+"""Seconds of a turn.  Threads of who was before wait awake for the first thirty milliseconds."""
+
 PEERS = ("gcc", "numpy", "numba")
 WITH_LOOPS = frozenset(("adi", "deriche", "durbin", "gramschmidt", "lu", "nussinov", "seidel_2d"))
 """Kernels whose NumPy has loops over elements, or over rows."""
@@ -136,10 +141,20 @@ def measure(name: str, size: str, rounds: int, libraries: Sequence[ctypes.CDLL])
         taken[peer] = [seconds]
     best = min(seconds for (seconds,) in taken.values())
     again = [peer for peer, (seconds,) in taken.items() if peer == "tcomp" or seconds <= SLOWEST * best]
+    rng = random.Random(0)
     for _ in range(rounds):
+        rng.shuffle(again)
         for peer in again:
-            taken[peer].append(runs[peer]()[0])
+            taken[peer].append(_turn(runs[peer]))
     return {peer: min(seconds) for peer, seconds in taken.items()}
+
+
+def _turn(run: Run) -> float:
+    """The least time of as many runs as a turn has time for, one at least."""
+    begin, least = time.perf_counter(), math.inf
+    while least == math.inf or time.perf_counter() - begin < TURN:
+        least = min(least, run()[0])
+    return least
 
 
 def _runs(name: str, size: tuple[int, ...], libraries: Sequence[ctypes.CDLL]) -> dict[str, Run]:
