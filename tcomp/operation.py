@@ -24,6 +24,7 @@ from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.reference import interpret
 from tcomp.model.terms.sizes import SizeRange, Sizes
+from tcomp.runtime.arguments import numbers_as_arrays
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls
 from tcomp.runtime.calls import ArgumentOrder, check_call, layouts_of, ordered
 from tcomp.runtime.given import given_sizes, result_types, sizes_of, subscripts_of
@@ -125,6 +126,8 @@ class Operation(Differentiable):
         if has_sparse(arguments, {}):
             parts, _ = with_parts(self.function, arguments, {})
             return self(*parts, out=out, target=target, options=options, unchecked=unchecked)
+        if (arrays := numbers_as_arrays(self.function, arguments)) is not None:
+            return self(*arrays, out=out, target=target, options=options, unchecked=unchecked)
         given, options, unchecked = options, checked_choices(target, options), bool(unchecked)
         passed, arguments = arguments, self.function.completed(arguments)
         layouts = (target, options, unchecked, *layouts_of(arguments, out))

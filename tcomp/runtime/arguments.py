@@ -11,7 +11,7 @@ from tcomp.arrays.arrays import in_place, is_frozen, kind_of
 from tcomp.arrays.devices import Memory, Place
 from tcomp.arrays.kinds import ArrayError, MisalignedError, NumpyArray, View
 from tcomp.errors import Diagnostic, ShapeError, SourceText
-from tcomp.grammar.tree.function import Tensor
+from tcomp.grammar.tree.function import Function, Tensor
 from tcomp.model.evaluation import numpy_dtype
 from tcomp.values.operators import DType
 
@@ -27,7 +27,8 @@ def scalar(value: bool | float, dtype: DType) -> NumpyArray:
     Integers must be in range and, where the type is a float, exactly representable; floats go to float types only, and
     are rounded to nearest even as NumPy does; booleans go to ``bool`` only.
     """
-    found = described(value)
+    if type(value) is float and dtype.is_float and dtype.itemsize == 8:
+        return np.array(value)
     if dtype.kind == "bool" or isinstance(value, bool):
         fits = dtype.kind == "bool" and isinstance(value, bool)
     elif isinstance(value, int):
@@ -42,12 +43,34 @@ def scalar(value: bool | float, dtype: DType) -> NumpyArray:
     else:
         fits = dtype.is_float
     if not fits:
-        raise ArrayError(found, "pass a number that the type can hold")
+        raise ArrayError(described(value), "pass a number that the type can hold")
     with np.errstate(over="ignore"):
         result = np.asarray(value).astype(numpy_dtype(dtype))
     if isinstance(value, float) and math.isfinite(value) and not np.isfinite(result):
-        raise ArrayError(found, "pass a number that the type can hold")
+        raise ArrayError(described(value), "pass a number that the type can hold")
     return result
+
+
+def numbers_as_arrays(function: Function, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments with a NumPy array in place of every number that stands for one.
+
+    None if there is none, one does not fit, or the other arrays are not NumPy's: then the checks of a call see to them.
+    """
+    if len(arguments) != len(function.inputs):
+        return None
+    given = list(arguments)
+    for place, (tensor, value) in enumerate(zip(function.inputs, arguments, strict=True)):
+        if tensor.role == "const" or type(value) is np.ndarray:
+            continue
+        if tensor.rank or not is_scalar(value):
+            return None
+        try:
+            number = value.item() if isinstance(value, (np.bool_, np.integer, np.floating)) else value
+            given[place] = scalar(number, tensor.dtype)
+        except ArrayError:
+            return None
+    same = all(a is b for a, b in zip(given, arguments, strict=True))
+    return None if same or all(is_scalar(a) for a in arguments) else tuple(given)
 
 
 def described(value: float) -> str:

@@ -21,6 +21,7 @@ from tcomp.errors import Diagnostic, ProgramWarning, ShapeError, TcompError
 from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.effects import without_effect
 from tcomp.mapping.plan.values import Plan
+from tcomp.runtime.arguments import numbers_as_arrays
 from tcomp.runtime.binding import Binding, MisalignedArgumentError, QuickCalls, failure_of
 from tcomp.runtime.calls import Call, check_call, layouts_of, ordered
 from tcomp.runtime.capturing import Captured, capture
@@ -190,6 +191,8 @@ class Kernel:
             result = direct(arguments, out)
             if result is not None:
                 return result
+        if (arrays := numbers_as_arrays(self._function, arguments)) is not None:
+            return self(*arrays, out=out)
         layouts = layouts_of(arguments, out)
         binding = self._bindings.get(layouts)
         if binding is not None:

@@ -200,3 +200,19 @@ def test_arrays_of_another_make_have_no_direct_calls(monkeypatch: pytest.MonkeyP
     for _ in range(3):
         assert (f(filled(1), filled(2), out=filled(0)) == 3).all()
     assert not f._quick.recent
+
+
+def test_further_calls_with_numbers_are_not_checked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled = tc.define("def f(double a, double(N) x) -> (y) { y(i) = a * x(i) }")["f"]
+    x = np.arange(4.0)
+    scaled(2.0, x), scaled(2.0, x, out=np.empty(4))
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("checked anew")
+
+    monkeypatch.setattr("tcomp.operation.check_call", fail)
+    for number in (3.0, 5, np.float64(0.5)):
+        assert (scaled(number, x) == number * x).all()
+        assert (scaled(number, x, out=np.empty(4)) == number * x).all()
+    with pytest.raises(AssertionError, match="checked anew"):
+        scaled(2**53 + 1, x)
