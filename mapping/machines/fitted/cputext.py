@@ -164,6 +164,13 @@ class VectorRows:
         machine=NOT_RECORDED,
         how=NOT_RECORDED,
     )
+    most_whole_vectors: int = fitted(
+        4,
+        "vectors",
+        "So many in a row are written as vectors, which gcc takes as they are, and not as a loop.",
+        machine="Zen 3",
+        how="2026-11-28: cc1 takes 0.9 of the time for a perceptron with AVX2, kernels take as long",
+    )
     most_short_vectors: int = fitted(
         2,
         "vectors",

@@ -24,6 +24,7 @@ from tcomp.backends.c.rows.short import ShortRows
 from tcomp.backends.c.rows.steady import steady_values
 from tcomp.backends.c.rows.streaming import StreamedRow, streamed_statements
 from tcomp.backends.c.rows.sweeping import sweep_of
+from tcomp.backends.c.rows.whole import whole_vectors
 from tcomp.backends.c.vectors.values import moves_target
 from tcomp.backends.dialect import C_STORAGE_TYPES, C_VALUE_TYPES, bare, mangle
 from tcomp.backends.spelling import Gather, Speller, loop_text
@@ -122,11 +123,16 @@ class RowLoops:
 
     def _known_before(self, loop: For) -> list[str] | None:
         """The C text of an innermost loop; None for any other."""
+        call = self._only_call(loop)
+        return None if call is None else self._with_known(loop, call, self._row)
+
+    def _only_call(self, loop: For) -> Execute | None:
+        """What a loop runs, if that is one instance and no operation."""
         call = loop.body
         marks = {b.mark for b in self.plan.buffers.values()} | {*self.plan.operations}
         while isinstance(call, Scope) and call.name not in marks:
             call = call.body
-        return self._with_known(loop, call, self._row) if isinstance(call, Execute) else None
+        return call if isinstance(call, Execute) else None
 
     def reduced(self, loop: For, call: Execute) -> list[str]:
         """The C text of the innermost loop of a ``reduce`` operation."""
@@ -245,7 +251,7 @@ class RowLoops:
             whole = Operation("+", (loop.lower, Number(extent // lanes * lanes)))
             last = Operation("-", (loop.upper, Number(lanes)))
             parts = [replace(loop, upper=whole), replace(loop, lower=last)]
-        return [line for part in parts for line in self._vectors(part)]
+        return [line for part in parts for line in self._vectors(part, lanes)]
 
     def side_by_side(self, loop: For, calls: Sequence[Execute]) -> bool:
         """Whether statements depend on each other within iterations of a loop only, if there are several."""
@@ -263,11 +269,13 @@ class RowLoops:
                 return False
         return True
 
-    def _vectors(self, loop: For) -> list[str]:
+    def _vectors(self, loop: For, lanes: int) -> list[str]:
         """A loop over whole vectors, which gcc would unroll before it looks for vectors if it is short."""
 
         def inner() -> list[str]:
-            lines = self._known_before(loop) or self.plain(loop)
+            call = self._only_call(loop)
+            lines = None if call is None else whole_vectors(loop, call, lanes, self.scop, self._speller)
+            lines = lines or self._known_before(loop) or self.plain(loop)
             return [SIMD, *lines] if lines[0].startswith("for (") else lines
 
         return self._with_steady(loop, inner)

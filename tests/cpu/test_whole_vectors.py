@@ -1,0 +1,36 @@
+"""Loops over a few whole vectors, as those behind a register tile, are vectors in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+
+LAYER = """
+def f(float(M,K) A, float(K,N) B, float(N) d, float(M) s) -> (O) {
+  C(m,n) +=! A(m,k) * B(k,n)
+  O(m,n) = relu(C(m,n) + d(n)) / s(m)
+}
+"""
+
+
+@pytest.mark.parametrize("columns", [16, 19, 24])
+def test_what_follows_a_register_tile(machine: Callable[..., None], columns: int) -> None:
+    machine(vector_bytes=32)
+    f = tc.define(LAYER)["f"]
+    rng = np.random.default_rng(0)
+    A, B, d = (rng.integers(-4, 5, s).astype(np.float32) for s in ((19, 8), (8, columns), (columns,)))
+    s = 2.0 ** rng.integers(-2, 3, 19).astype(np.float32)
+    text = f.compile(A, B, d, s).source
+    assert "*(tc_float32_x8 *)&v_O[" in text and "omp simd" not in text
+    A[3, 1] = np.nan
+    assert np.array_equal(f(A, B, d, s), np.maximum(A @ B + d, 0) / s[:, None], equal_nan=True)
+
+
+def test_what_needs_more_than_vectors_of_arithmetic_stays_a_loop(machine: Callable[..., None]) -> None:
+    machine(vector_bytes=32)
+    f = tc.define(LAYER.replace("relu(", "exp("))["f"]
+    assert "omp simd" in f.compile(sizes={"M": 16, "K": 8, "N": 16}).source
