@@ -359,5 +359,5 @@ def whole_steps_of_atoms(atom: Atom, extent: int, most: int) -> int:
     """Steps of a tile of at most so many: all, or else a part that leaves few steps too many."""
     if extent <= most and extent % atom.steps == 0:
         return extent
-    tiles = max(2, -(-extent // most))
+    tiles = -(-extent // most)
     return -(-extent // (tiles * atom.steps)) * atom.steps

@@ -104,7 +104,8 @@ def _of_whole_tile(plan: Plan, number: int, statement: ScopStatement, operand: O
     for coordinate, deal in zip(
         plan.clusters[number].coordinates[statement.name], plan.dealt[number].deals, strict=True
     ):
-        beyond = deal.threads * deal.elements - deal.extent
+        # A tile that is dealt with more elements than its index has values ends where these do.
+        beyond = deal.threads * deal.elements - min(deal.extent, statement.extents[coordinate])
         if deal.dimension is None or not beyond:
             continue
         index = statement.indices[coordinate]

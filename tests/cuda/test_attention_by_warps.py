@@ -91,13 +91,32 @@ def differences(text: str, **sizes: int) -> tuple[Any, Any]:
 @NEEDS_COMPILER
 @pytest.mark.parametrize(
     "sizes",
-    [(1, 128, 256, 64, 64), (2, 77, 150, 32, 48), (1, 37, 331, 72, 32), (1, 20, 129, 144, 112)],
-    ids=["whole", "odd", "odd channels", "many channels"],
+    [
+        (1, 128, 256, 64, 64),
+        (2, 77, 150, 32, 48),
+        (1, 37, 331, 72, 32),
+        (1, 20, 129, 144, 112),
+        (1, 33, 140, 40, 40),
+        (1, 20, 131, 88, 100),
+        (1, 17, 150, 20, 27),
+    ],
+    ids=["whole", "odd", "odd channels", "many channels", "40 columns", "100 columns", "27 columns"],
 )
 @pytest.mark.parametrize("text", [ROUNDED, FLASH], ids=["rounded", "flash"])
 def test_results_are_those_of_the_interpreter(text: str, sizes: tuple[int, ...]) -> None:
     found, expected = differences(text, **dict(zip("BLSDE", sizes, strict=True)))
     np.testing.assert_allclose(found, expected, rtol=3e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("columns", "products_of_a_turn"), [(40, 44), (88, 92), (100, 108)])
+def test_columns_that_fill_no_atoms_are_filled_with_zeros(columns: int, products_of_a_turn: int) -> None:
+    """Channels and columns are filled up to 16; the compiler leaves out columns that nobody stores."""
+    made_of = made(FLASH, B=4, L=128, S=256, D=columns, E=columns)
+    (values,) = [c for c in made_of.plan.copies if c.storage == "V"]
+    assert values.shape == (1, 64, -(-columns // 16) * 16)
+    turns = counted(made_of.source, "f_0", "HMMA")
+    assert turns.count("HMMA") == products_of_a_turn
+    assert (turns.count("LDL", "STL"), turns.count("LDG")) == (0, 0)
 
 
 @NEEDS_COMPILER

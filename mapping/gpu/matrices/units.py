@@ -64,7 +64,7 @@ def _with_atom(
         if dimensions is None or moving is None:
             return None
         name, side, step = dimensions
-        whole = _with_border(plan, place, statement, copy, found)
+        whole = _with_whole_steps(plan, _with_border(plan, place, statement, copy, found), step, atom)
         if not _begins_where_it_reads(plan, statement, whole):
             return None
         if atom.in_groups:
@@ -107,6 +107,16 @@ def _with_border(plan: Plan, place: Place, statement: ScopStatement, copy: Copy,
     box = box_of(plan.scop, statement, read, found.sides, room) or hull.shape
     whole = BoxHull(hull.lower, tuple(max(own, wanted) for own, wanted in zip(hull.shape, box, strict=True)))
     return replace(copy, shape=whole.shape, lower=whole.lower, vector=vector_of(storage, whole))
+
+
+def _with_whole_steps(plan: Plan, copy: Copy, step: int, atom: Atom) -> Copy:
+    """The copy with what its steps lack of whole instructions: behind the tensor, so zeros (``wholesteps.py``)."""
+    rest = -copy.shape[step] % atom.granule
+    if not rest:
+        return copy
+    shape = tuple(extent + rest * (d == step) for d, extent in enumerate(copy.shape))
+    whole = BoxHull(copy.lower, shape)
+    return replace(copy, shape=shape, vector=vector_of(plan.scop.storages[copy.storage], whole))
 
 
 def _begins_where_it_reads(plan: Plan, statement: ScopStatement, copy: Copy) -> bool:

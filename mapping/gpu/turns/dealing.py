@@ -54,8 +54,7 @@ def _by_warps(gpu: Gpu, plan: Plan, done: Rescaled, options: MappingOptions) -> 
         atom = atom_of(gpu, plan.scop, statement, options)
         cluster = next(c for c in plan.clusters if statement.name in c.statements)
         (step,) = reduction_positions(cluster, statement)
-        columns = statement.extents[cluster.coordinates[statement.name][-1]]
-        if atom is None or atom.itemsize != 2 or statement.extents[step] < atom.steps or columns % COLUMNS_FETCHED:
+        if atom is None or atom.itemsize != 2 or statement.extents[step] < atom.steps:
             return False
     return bool(products)
 
@@ -71,9 +70,10 @@ def deal_in_turns(scop: Scop, group: Group, cluster: Cluster, own: Turning) -> D
     deals: list[Deal] = []
     for d, extent in enumerate(hull.shape):
         if d == own.row:
-            deals.append(_neighbours(extent, shape[0], 0, widest[0]))
+            deals.append(_neighbours(_whole(extent, ROWS) if own.warps else extent, shape[0], 0, widest[0]))
         elif extent > 1:
-            deals.append(_neighbours(extent, shape[1], 1, widest[1]))
+            across = _whole(extent, COLUMNS_FETCHED) if own.warps else extent
+            deals.append(_neighbours(across, shape[1], 1, widest[1]))
         else:
             deals.append(Deal(1, 1, 1, None))
     main = main_statement(scop, cluster)
@@ -86,6 +86,11 @@ def deal_in_turns(scop: Scop, group: Group, cluster: Cluster, own: Turning) -> D
     (position,) = steps
     share = _neighbours(TURNS.steps, shape[1], 1, widest[1])
     return Dealt("shared", tuple(deals), (Share(position, shape[1], 1, share.vector),), shape)
+
+
+def _whole(extent: int, multiple: int) -> int:
+    """An extent with what it lacks of whole atoms, which are computed from zeros."""
+    return -(-extent // multiple) * multiple
 
 
 def _neighbours(extent: int, threads: int, dimension: int, most: int) -> Deal:
