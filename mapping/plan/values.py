@@ -114,7 +114,8 @@ class Rescaled:
     Where parts run in turn instead, ``inside`` are the statements of a turn, ``last`` those that take the results, and
     ``carried`` tells which dimension of a storage is the part: what one leaves there the next goes on with.  Tiles have
     several of the ``row`` of that number, and one of all others.  Where nothing is rescaled, but ``summed`` alone,
-    ``weights`` is the first of the sums.
+    ``weights`` is the first of the sums.  Where blocks share the steps, each runs
+    through ``shared`` of them in turn, and leaves ``storages``.
     """
 
     weights: str
@@ -125,6 +126,7 @@ class Rescaled:
     carried: tuple[tuple[str, int], ...] = ()
     row: int = 0
     summed: bool = False
+    shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +295,9 @@ class Plan:
     meet in an element (``tiles/atomics.py``), ``swept`` those that run stretch by stretch of their elements
     (``tiles/sweeps.py``); ``distributed`` names updates whose terms are added up one after another
     (``fusion/distributing.py``); after that ``unfolded`` are windows that are copied ahead, with the
-    indices of the copy; after that ``merged`` names statements with two indices of each that became one
-    (``fusion/merging.py``), in order; after that ``mirrored`` names products of which half is computed
+    indices of the copy; after that ``quotients`` names statements with an index of each that became two and the values
+    of the second (``fusion/quotients.py``); after that ``merged`` names statements with two indices of each that became
+    one (``fusion/merging.py``), in order; after that ``mirrored`` names products of which half is computed
     (``fusion/mirroring.py``), with the two indices that are exchanged; after that ``outlined`` are parts of statements
     that are computed ahead of them (``fusion/outlining.py``), in order, ``inlined`` names statements that are computed
     where they were read
@@ -321,6 +324,7 @@ class Plan:
     distributed: tuple[str, ...] = ()
     unfolded: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     merged: tuple[tuple[str, str, str], ...] = ()
+    quotients: tuple[tuple[str, str, int], ...] = ()
     mirrored: tuple[tuple[str, str, str], ...] = ()
     outlined: tuple[tuple[str, int], ...] = ()
     inlined: tuple[str, ...] = ()

@@ -48,9 +48,10 @@ class InTurn(Builder):
     """A program while parts of it are made to run in turn.
 
     ``moved`` are the temporaries that have new storages in parts, with the rows (by number, -1 is the step) that their
-    dimensions are.
+    dimensions are.  Names of these end in ``suffix``.
     """
 
+    suffix = "_parts"
     moved: dict[str, tuple[Storage, tuple[int, ...]]]
 
     def writers(self, storage: str) -> list[ScopStatement]:
@@ -67,7 +68,7 @@ class InTurn(Builder):
         at = [places.index(row) for row in range(len(places) - 1)]
         box = Box((*(old.box.origin[d] for d in at), 0, 0), (*(old.box.extent[d] for d in at), self.count, self.steps))
         strides = contiguous_strides(box.extent)
-        return self.stored(Storage(self.free(f"{plain_name(name)}_parts"), old.dtype, box, "temporary", strides))
+        return self.stored(Storage(self.free(f"{plain_name(name)}{self.suffix}"), old.dtype, box, "temporary", strides))
 
     def _copied(self, statement: ScopStatement) -> tuple[Instances, ScopStatement]:
         """A statement of what is moved, in parts."""
@@ -226,8 +227,8 @@ def converted(read: Read, storage: Storage) -> Expr:
 
 
 def plain_name(storage: str) -> str:
-    """A storage without the number that the model gives to accumulators and versions."""
-    return re.sub(r"_(acc)?\d+$", "", storage)
+    """A storage without the number that the model gives to accumulators and versions, or without its part."""
+    return re.sub(r"_((acc)?\d+|shared)$", "", storage)
 
 
 def require(sound: bool, statement: ScopStatement) -> None:

@@ -27,6 +27,7 @@ from tcomp.mapping.rescaling.inturn import InTurn, Running, Sum, as_of, plain_na
 from tcomp.mapping.rescaling.weights import Weights, scores_of
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.values.accuracy import FORMATS
+from tcomp.values.operators import INT64
 
 LOWEST = {dtype.name: -form.largest for dtype, form in FORMATS.items()}
 """The lowest finite number of each float type."""
@@ -34,18 +35,24 @@ LOWEST = {dtype.name: -form.largest for dtype, form in FORMATS.items()}
 
 def can_run(scop: Scop, weights: Weights) -> bool:
     """Whether nobody but weights needs their maximum, and scores are computed for them alone."""
+    return not _hands_on(scop, weights) and bool(scores_of(scop, weights))
+
+
+def _hands_on(scop: Scop, weights: Weights) -> bool:
+    """Whether others than weights need their maximum."""
     maximum = weights.maximum.target
     users = {s.name for name in {maximum, weights.top} for s in scop.users[name]}
     known = {weights.statement.name}
     known |= {s.name for s in scop.statements if s.target in (maximum, weights.top)}
     outputs = any(scop.storages[name].role != "temporary" for name in (maximum, weights.top))
-    return users <= known and not outputs and bool(scores_of(scop, weights))
+    return outputs or not users <= known
 
 
 def running(scop: Scop, weights: Weights, steps: int) -> Running:
     """The program with weights and their sums in parts of so many steps that run in turn.
 
-    Raises LegalityError if it would not sum what the program does.
+    Others may take the maximum, too, if it makes no difference to them that it is no lower than the lowest number, as
+    to those that combine ``sharing.py``'s parts.  Raises LegalityError if it would not sum what the program does.
     """
     return _Running(scop, weights, steps).done()
 
@@ -68,9 +75,11 @@ class _Running(InTurn):
         self._prove(own, made, (before, top, highest, scale), sums, moved)
         gone = {s.name for name in {weights.maximum.target, weights.top} for s in self.writers(name)}
         instead: dict[str, tuple[ScopStatement, ...]] = {name: (s,) for name, (_, s) in moved.items()}
-        instead[weights.statement.name] = (before, top, highest, scale, made)
+        left = (self._left(top),) if _hands_on(self.scop, weights) else ()
+        instead[weights.statement.name] = (before, top, highest, scale, made, *left)
         together = [(before, top, highest, scale)]
-        return self.finished(instead, sums, gone, together, {top.target: len(weights.rows)})
+        found = self.finished(instead, sums, gone, together, {top.target: len(weights.rows)})
+        return replace(found, last=(*(s.name for s in left), *found.last))
 
     def _maximum(self) -> tuple[ScopStatement, ScopStatement, ScopStatement]:
         """What the maximum was before a part, where it starts from, and its update."""
@@ -91,6 +100,17 @@ class _Running(InTurn):
         highest = self.statement(own.name, "update", domain, own.indices, storage, own.results, value, "max")
         origin = update.origin
         return replace(before, origin=origin), replace(start, origin=origin), as_of(own, highest, update)
+
+    def _left(self, top: ScopStatement) -> ScopStatement:
+        """What hands the maximum of all parts on to others than weights."""
+        update = self.weights.maximum
+        final = Constant(self.count - 1, INT64, self.span)
+        target, results = self.scop.storages[update.target], update.indices[:-1]
+        read = self.read(top.target, results)
+        read = replace(read, subscripts=(*read.subscripts, final))
+        (first,) = [s for s in self.writers(update.target) if s.kind == "init"]
+        made = self.statement(update.name, "assign", first.domain, results, target, results, read, None)
+        return replace(made, origin=update.origin)
 
     def _scale(self, before: ScopStatement, top: ScopStatement) -> ScopStatement:
         """What the sums so far count from now on: their maximum against the new one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import islpy as isl
@@ -15,10 +16,12 @@ from tcomp.mapping.fusion.keeping import can_keep, kept
 from tcomp.mapping.fusion.merging import can_merge, merged
 from tcomp.mapping.fusion.mirroring import can_mirror, mirrored
 from tcomp.mapping.fusion.outlining import can_outline, outlined
+from tcomp.mapping.fusion.quotients import can_part, parted
 from tcomp.mapping.plan.values import Parted, Plan, Rescaled, Sought, Swept
 from tcomp.mapping.rescaling.inturn import Running
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.running import can_run, running
+from tcomp.mapping.rescaling.sharing import shared_in_turns
 from tcomp.mapping.rescaling.summing import summed, summed_of
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.rows import Row
@@ -38,6 +41,7 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     scop, sweeps = _each(source, "swept", scop, _swept)
     scop, terms = _each(source, "distributed", scop, _distributed)
     scop, windows = _each(source, "unfolded", scop, _unfolded)
+    scop, quotients = _each(source, "quotients", scop, _in_two)
     scop, merged_pairs = _each(source, "merged", scop, _merged)
     scop, mirrored_pairs = _each(source, "mirrored", scop, _mirrored)
     scop, parts = _each(source, "outlined", scop, _outlined)
@@ -50,7 +54,8 @@ def rewritten(source: Row, scop: Scop, tree: isl.Schedule) -> Plan:
     scop, rows = _each(source, "kept", scop, _kept)
     stored = frozenset(storages) | {search.storage for search in searches}
     return Plan(
-        scop, scop, tree, (), atomic=atomic, swept=sweeps, distributed=terms, unfolded=windows, merged=merged_pairs,
+        scop, scop, tree, (), atomic=atomic, swept=sweeps, distributed=terms, unfolded=windows,
+        quotients=quotients, merged=merged_pairs,
         mirrored=mirrored_pairs, outlined=parts, inlined=names, rescaled=families, sought=searches, parted=scans,
         stored=stored, apart=apart, kept=rows,
     )  # fmt: skip
@@ -99,6 +104,13 @@ def _unfolded(scop: Scop, row: Row) -> tuple[Scop, tuple[str, int, tuple[str, ..
     return outlined(scop, name, place, order), (name, place, order)
 
 
+def _in_two(scop: Scop, row: Row) -> tuple[Scop, tuple[str, str, int]]:
+    name, index, number = row.text("statement"), row.text("index"), row.number("number")
+    if not can_part(scop, name, index, number):
+        raise PlanError(f"{row.where}: {index} of {name} cannot be two indices, one of {number} values")
+    return parted(scop, name, index, number), (name, index, number)
+
+
 def _merged(scop: Scop, row: Row) -> tuple[Scop, tuple[str, str, str]]:
     name, outer, inner = row.text("statement"), row.text("outer"), row.text("inner")
     if name not in scop.by_name or not can_merge(scop, name, outer, inner):
@@ -143,6 +155,15 @@ def _rescaled(scop: Scop, row: Row) -> tuple[Scop, Rescaled]:
     if row.number("running", 0):
         if not can_run(scop, weights):
             raise PlanError(f"{row.where}: others than {name} need its maximum, or its scores")
+        share = row.number("shared", 0)
+        if share:
+            both = shared_in_turns(scop, weights, share, steps)
+            if both is None:
+                raise PlanError(
+                    f"{row.where}: blocks cannot share {name} by {share} steps and run through {steps} in turn"
+                )
+            done = _in_turns(name, steps, both.running, row, summed=False)
+            return both.running.scop, replace(done, storages=both.storages, shared=share)
         made = running(scop, weights, steps)
         return made.scop, _in_turns(name, steps, made, row, summed=False)
     parted, storages = rescaled(scop, weights, steps)

@@ -46,6 +46,7 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
         "swept": [{"statement": one.statement, "count": one.count} for one in plan.swept],
         "distributed": [{"statement": name} for name in plan.distributed],
         "unfolded": [{"statement": name, "place": place, "order": order} for name, place, order in plan.unfolded],
+        "quotients": [{"statement": name, "index": i, "number": number} for name, i, number in plan.quotients],
         "merged": [{"statement": name, "outer": outer, "inner": inner} for name, outer, inner in plan.merged],
         "mirrored": [{"statement": name, "first": first, "second": second} for name, first, second in plan.mirrored],
         "outlined": [{"statement": name, "place": place} for name, place in plan.outlined],
@@ -72,6 +73,8 @@ def _tables(plan: Plan) -> dict[str, list[dict[str, Value]]]:
 
 def _rescaled(done: Rescaled) -> dict[str, Value]:
     row: dict[str, Value] = {"statement": done.weights, "steps": done.steps}
+    if done.shared:
+        row["shared"] = done.shared
     return row | {"summed" if done.summed else "running": 1, "row": done.row} if done.inside else row
 
 

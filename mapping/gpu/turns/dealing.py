@@ -39,7 +39,7 @@ def rows_in_turns(gpu: Gpu, plan: Plan, options: MappingOptions) -> dict[int, Tu
             elif {*cluster.statements} & {*done.last}:
                 own, order = rows_of(plan.scop, cluster, done, dict(done.carried))
                 found[cluster.number] = Turning(own[order.index(done.row)], 0)
-        if done.inside and _by_warps(gpu, plan, done, options):
+        if done.inside and by_warps(gpu, plan, done, options):
             inside = {c.number for c in plan.clusters if {*c.statements} & {*done.inside}}
             group = next(g for g in plan.groups if {*g.turns} == inside)
             rows = max(box_hull(group.footprints[c].tiles).shape[found[c].row] for c in group.clusters)
@@ -47,7 +47,7 @@ def rows_in_turns(gpu: Gpu, plan: Plan, options: MappingOptions) -> dict[int, Tu
     return found
 
 
-def _by_warps(gpu: Gpu, plan: Plan, done: Rescaled, options: MappingOptions) -> bool:
+def by_warps(gpu: Gpu, plan: Plan, done: Rescaled, options: MappingOptions) -> bool:
     """Whether warps can multiply the matrices of all products of a turn, halves with sums of floats."""
     products = [s for name in done.inside if recognise_contraction(s := plan.scop.by_name[name]) is not None]
     for statement in products:

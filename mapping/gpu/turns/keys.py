@@ -8,6 +8,7 @@ and others, 2023).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,14 +16,19 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.grammar.tree.function import Index, Read, walk
-from tcomp.mapping.gpu.turns.groups import may_keep_rows, scores_are_products, turning_groups
+from tcomp.mapping.fusion.merging import can_merge, merged
+from tcomp.mapping.fusion.quotients import can_part, parted, quotients_of
+from tcomp.mapping.gpu.turns.dealing import by_warps
+from tcomp.mapping.gpu.turns.groups import as_rescaled, in_turns, may_keep_rows, scores_are_products, turning_groups
+from tcomp.mapping.machines.atoms import ROWS
 from tcomp.mapping.machines.fitted.gputurns import TURNS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Footprint, Group, Plan, Rescaled
 from tcomp.mapping.rescaling.parts import rescaled
-from tcomp.mapping.rescaling.running import can_run
+from tcomp.mapping.rescaling.running import can_run, running
+from tcomp.mapping.rescaling.sharing import shared_in_turns
 from tcomp.mapping.rescaling.weights import Weights, weights_of
 from tcomp.mapping.tiles.footprint import coordinate_dependences, coordinate_set, follow, tiling
 from tcomp.mapping.tiles.sizes import made_by, main_statement
@@ -37,15 +43,82 @@ def share_keys(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
         return plan
     for name in plan.scop.by_name:
         weights = weights_of(plan.scop, name)
-        steps = 0
-        if weights is not None and _suits(plan.scop, weights):
-            steps = _steps(gpu, weights, options)
-        if weights is not None and steps:
+        if weights is None or not _suits(plan.scop, weights):
+            continue
+        for trial in (_heads_together(plan, weights), plan):
+            own = weights_of(trial.scop, name)
+            found = None if own is None else _by_matrices(gpu, trial, own, options)
+            if found is not None:
+                return found
+        steps = _steps(gpu, weights, options) if _queries(weights) < TURNS.least_rows else 0
+        if steps:
             scop, storages = rescaled(plan.scop, weights, steps)
             done = Rescaled(name, steps, storages)
             shared = replace(scheduled_anew(plan, scop), rescaled=(done,))
             return plan if _group(shared, done) is None else shared
     return plan
+
+
+def _heads_together(plan: Plan, weights: Weights) -> Plan:
+    """The plan in which all queries that share keys are values of one index, so that a block has them in one tile."""
+    scop, name = plan.scop, weights.statement.name
+    quotients: list[tuple[str, str, int]] = []
+    for summed in _wide(weights):
+        for index, number in dict.fromkeys(quotients_of(scop, summed.name)):
+            if can_part(scop, summed.name, index, number):
+                scop = parted(scop, summed.name, index, number)
+                quotients.append((summed.name, index, number))
+    pairs: list[tuple[str, str, str]] = []
+    while (found := weights_of(scop, name)) is not None and (pair := _pair_of_rows(scop, found)) is not None:
+        scop = merged(scop, name, pair)
+        pairs.append((name, *pair))
+    if found is None or not (quotients or pairs):
+        return plan
+    return replace(scheduled_anew(plan, scop), quotients=tuple(quotients), merged=(*plan.merged, *pairs))
+
+
+def _pair_of_rows(scop: Scop, weights: Weights) -> tuple[str, str] | None:
+    """Two rows of weights that share keys, and can be one."""
+    (summed,) = _wide(weights)
+    read = next(e for e in walk(summed.value) if isinstance(e, Read) and e.tensor == weights.statement.target)
+    named = dict(zip(weights.statement.indices, read.subscripts, strict=True))
+    alike = [row for row in weights.rows if isinstance(s := named[row], Index) and _is_shared(summed, s.name)]
+    pairs = itertools.pairwise(alike)
+    return next((pair for pair in pairs if can_merge(scop, weights.statement.name, *pair)), None)
+
+
+def _by_matrices(gpu: Gpu, plan: Plan, weights: Weights, options: MappingOptions) -> Plan | None:
+    """The plan whose blocks take keys in turns and multiply matrices of them by warps; None where they cannot.
+
+    The queries that share keys are the rows of these.  Where heads fill the device, a block has all keys of one.
+    """
+    row = _row_of_matrices(weights)
+    if row is None:
+        return None
+    name, parts = weights.statement.name, _parts(gpu, weights, options)
+    if parts > 1:
+        sizes = _turns(parts, weights.steps[1], options.split_reduction is not None)
+        made = None if sizes is None else shared_in_turns(plan.scop, weights, *sizes)
+        if sizes is None or made is None:
+            return None
+        run, (share, steps) = made.running, sizes
+        done = replace(as_rescaled(name, run, steps, row), storages=made.storages, shared=share)
+    else:
+        run = running(plan.scop, weights, TURNS.steps)
+        done = as_rescaled(name, run, TURNS.steps, row)
+    found = in_turns(plan, [run], [done])
+    return found if found is not None and by_warps(gpu, found, done, options) else None
+
+
+def _row_of_matrices(weights: Weights) -> int | None:
+    """The number of the row with most values that share keys; None where no two do."""
+    (summed,) = _wide(weights)
+    sizes = dict(zip(summed.indices, summed.extents, strict=True))
+    read = next(e for e in walk(summed.value) if isinstance(e, Read) and e.tensor == weights.statement.target)
+    named = dict(zip(weights.statement.indices, read.subscripts, strict=True))
+    own = [(n, s.name) for n, row in enumerate(weights.rows) if isinstance(s := named[row], Index)]
+    found = [(sizes[index], n) for n, index in own if _is_shared(summed, index) and sizes[index] > 1]
+    return max(found)[1] if found else None
 
 
 def formed_groups(plan: Plan) -> tuple[Group, ...]:
@@ -57,8 +130,8 @@ def formed_groups(plan: Plan) -> tuple[Group, ...]:
 def of_shared_keys(plan: Plan) -> set[str]:
     """The statements that make the parts of keys which blocks share, and those that combine them."""
     found: set[str] = set()
-    for done in (d for d in plan.rescaled if not d.inside):
-        group = _group(plan, done)
+    for done in (d for d in plan.rescaled if d.storages):
+        group = None if done.inside else _group(plan, done)
         found |= {s for c in (() if group is None else group.clusters) for s in plan.clusters[c].statements}
         made = set(done.storages)
         for _ in range(2):
@@ -71,16 +144,35 @@ def of_shared_keys(plan: Plan) -> set[str]:
 def _steps(gpu: Gpu, weights: Weights, options: MappingOptions) -> int:
     """How many keys a part has; 0 where one block had better have all of a row."""
     keys = weights.steps[1]
-    if options.split_reduction is not None:
-        parts = options.split_reduction
-    else:
-        (summed,) = _wide(weights)
-        sizes = dict(zip(summed.indices, summed.extents, strict=True))
-        tiles = math.prod(sizes[row] for row in _rows(summed, weights) if not _is_shared(summed, row))
-        parts = min(gpu.multiprocessors * TURNS.blocks_of_parts // tiles, keys // TURNS.least_part)
-    even = -(-keys // max(1, parts))
+    even = -(-keys // max(1, _parts(gpu, weights, options)))
     steps = even + -even % PART_MULTIPLE
     return steps if steps < keys else 0
+
+
+def _parts(gpu: Gpu, weights: Weights, options: MappingOptions) -> int:
+    """How many parts fill a device, or the user wants."""
+    if options.split_reduction is not None:
+        return options.split_reduction
+    (summed,) = _wide(weights)
+    sizes = dict(zip(summed.indices, summed.extents, strict=True))
+    tiles = math.prod(sizes[row] for row in _rows(summed, weights) if not _is_shared(summed, row))
+    return min(gpu.multiprocessors * TURNS.blocks_of_parts // tiles, weights.steps[1] // TURNS.least_part)
+
+
+def _turns(parts: int, keys: int, exactly: bool) -> tuple[int, int] | None:
+    """Keys of a part and of a turn, so that each part has as many turns, and about so many parts cover all keys.
+
+    No turn is empty then, and only the last one is torn.  None where no number of parts between half and twice of what
+    is wanted has such turns, or the one that is wanted ``exactly``.
+    """
+    found: list[tuple[float, int, int, int]] = []
+    for steps in range(TURNS.steps // 2, 2 * TURNS.steps, ROWS):
+        turns = -(-keys // steps)
+        for each in (n for n in range(2, turns) if turns % n == 0):
+            apart = abs(math.log2(turns // each / parts))
+            if turns // each == parts or (apart <= 1 and not exactly):
+                found.append((apart + abs(math.log2(steps / TURNS.steps)), -steps, each * steps, steps))
+    return min(found)[2:] if found else None
 
 
 def _wide(weights: Weights) -> list[ScopStatement]:
@@ -102,7 +194,7 @@ def _is_shared(statement: ScopStatement, index: str) -> bool:
 
 
 def _suits(scop: Scop, weights: Weights) -> bool:
-    """Whether scores are products for these weights alone, queries of a block few, and there is one sum."""
+    """Whether scores are products for these weights alone, and there is one sum."""
     if not can_run(scop, weights) or len(_wide(weights)) != 1 or not scores_are_products(scop, weights):
         return False
     types = {scop.storages[s.target].dtype for s in (weights.maximum, *weights.sums)} | {weights.core.dtype}
@@ -110,9 +202,15 @@ def _suits(scop: Scop, weights: Weights) -> bool:
         return False
     (summed,) = _wide(weights)
     sizes, rows = dict(zip(summed.indices, summed.extents, strict=True)), _rows(summed, weights)
-    queries = math.prod(sizes[row] for row in rows if _is_shared(summed, row))
     columns = math.prod(sizes[i] for i in summed.indices[: summed.coordinates] if i not in rows)
-    return queries < TURNS.least_rows and columns <= TURNS.most_columns
+    return weights.steps[1] >= TURNS.least_steps and columns <= TURNS.most_columns
+
+
+def _queries(weights: Weights) -> int:
+    """How many queries a block has that takes all of one head."""
+    (summed,) = _wide(weights)
+    sizes = dict(zip(summed.indices, summed.extents, strict=True))
+    return math.prod(sizes[row] for row in _rows(summed, weights) if _is_shared(summed, row))
 
 
 def _group(plan: Plan, done: Rescaled) -> Group | None:
