@@ -14,6 +14,7 @@ from tcomp.mapping.gpu.dealing import Sides, deal, form_of, sides_of, steps_at_a
 from tcomp.mapping.gpu.matrices.boxes import boxes_of_sides
 from tcomp.mapping.gpu.model import TileShape, contraction_seconds, order_of_blocks
 from tcomp.mapping.gpu.rows.lanes import lanes_of_range
+from tcomp.mapping.gpu.turns.hidden import has_most_turns_last
 from tcomp.mapping.machines.fitted.gpu import CONTRACTIONS, DEALING, DEVICE
 from tcomp.mapping.machines.gpu import REGISTER_BYTES, Gpu, is_wide
 from tcomp.mapping.options.options import MappingOptions
@@ -229,9 +230,13 @@ def starves(gpu: Gpu, scop: Scop, cluster: Cluster, box: tuple[int, ...]) -> boo
 
 
 def order_blocks(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
-    """Pass: let blocks of contractions take tiles in rows, so that those which run at a time share what they read."""
+    """Pass: let blocks of contractions take tiles in rows, so that those which run at a time share what they read.
+
+    Blocks with turns take tiles with more of these first: then none of the long ones runs when all others are done.
+    """
     if options.blocks is not None or options.order == 1:
         return plan
+    plan = replace(plan, groups=tuple(replace(g, backwards=has_most_turns_last(g)) for g in plan.groups))
     orders: dict[int, int] = {}
     for number, group in enumerate(plan.groups):
         found = None if group.shared or group.turns else _tiles_of_sides(gpu, plan, group)

@@ -73,7 +73,8 @@ class Group:
     several tiles of a group, ``together`` says how many along each of these loops; the group then has loops over all
     of its members for itself, too.  The clusters ``turns``, the first ones, run in each turn of a loop inside a tile:
     their footprints have the number of the turn behind the tile.  A tile runs its turns from number ``first`` on, where
-    that is not None, up to number ``seen``, where that is not None: the others change nothing.
+    that is not None, up to number ``seen``, where that is not None: the others change nothing.  Where these are more
+    along the innermost loop over tiles, blocks may take it ``backwards``.
     """
 
     clusters: tuple[int, ...]
@@ -85,6 +86,7 @@ class Group:
     turns: tuple[int, ...] = ()
     seen: isl.PwAff | None = None
     first: isl.PwAff | None = None
+    backwards: bool = False
 
     def sizes_of(self, cluster: int) -> tuple[int, ...]:
         """The tile sizes along all that the footprint of a cluster begins with: each turn is a tile of its own."""

@@ -153,7 +153,8 @@ def _group(plan: Plan, number: int, row: Row) -> Group:
     footprints = {c: _footprint(plan.scop, plan.clusters[c], prefixes[c], ratios.ratio(str(c))) for c in clusters}
     ratios.done()
     seen, first = (_turn(row, entry, len(members)) for entry in ("seen", "first"))
-    return Group(clusters, members, row.numbers("sizes"), footprints, shared, together, turns, seen, first)
+    backwards = bool(row.number("backwards", 0))
+    return Group(clusters, members, row.numbers("sizes"), footprints, shared, together, turns, seen, first, backwards)
 
 
 def _turn(row: Row, entry: str, members: int) -> isl.PwAff | None:

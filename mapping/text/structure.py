@@ -97,6 +97,9 @@ def _check_orders(plan: Plan) -> None:
         fits = number < len(plan.groups) and len(plan.groups[number].members) > 1
         _require(fits, f"blocks of group {number} cannot take rows of tiles: it has no two loops over tiles")
         _require(rows > 0, f"blocks of group {number} cannot take {rows} rows of tiles together")
+    for number, group in enumerate(plan.groups):
+        fits = not group.backwards or (bool(plan.phases) and number not in plan.orders.keys() | plan.persistent.keys())
+        _require(fits, f"blocks of group {number} cannot take tiles backwards, and in another order, too")
     for number, blocks in plan.persistent.items():
         _require(number < len(plan.groups) and bool(plan.phases), f"there is no group {number} with tiles for blocks")
         _require(0 < blocks <= _MOST_IN_32_BITS, f"{blocks} blocks cannot take the tiles of group {number} in turn")

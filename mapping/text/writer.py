@@ -105,6 +105,8 @@ def _group(group: Group) -> dict[str, Value]:
         row["seen"] = str(group.seen)
     if group.first is not None:
         row["first"] = str(group.first)
+    if group.backwards:
+        row["backwards"] = 1
     if group.expanded:
         row["recompute"] = {str(c): group.footprints[c].ratio for c in group.expanded}
     return row

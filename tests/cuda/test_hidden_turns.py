@@ -190,3 +190,20 @@ def test_a_maximum_of_all_scores_needs_all_turns() -> None:
     made_of = made(text, B=1, L=200, S=200, D=8, E=8)
     assert made_of.plan.rescaled
     assert turns_of(made_of.plan, 200) == 4 * [(0, 4)]
+
+
+def test_blocks_with_most_turns_begin_first() -> None:
+    sizes = {"B": 2, "L": 192, "S": 192, "D": 8, "E": 8}
+    made_of = made(CAUSAL, **sizes)
+    assert "const int b_i = 2 - blockIdx.x;" in made_of.source.text
+    assert "const int b_i = blockIdx.x;" in made(ATTENTION, **sizes).source.text
+    assert "const int b_i = blockIdx.x;" in made(CAUSAL.replace("j <= i", "j >= i"), **sizes).source.text
+    text = plan_text(made_of.plan, "barriers")
+    assert again(CAUSAL, sizes, text).source == made_of.source
+    assert "const int b_i = blockIdx.x;" in again(CAUSAL, sizes, text.replace("backwards = 1\n", "")).source.text
+    with pytest.raises(PlanError, match="backwards, and in another order"):
+        again(CAUSAL, sizes, text + "\n[[order]]\ngroup = 0\nrows = 2\n")
+
+
+def again(text: str, sizes: dict[str, int], plan: str) -> Compilation:
+    return lower(define(text)["f"], Sizes(sizes), tc.MappingOptions(), BACKEND, True, plan)

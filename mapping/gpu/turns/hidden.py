@@ -50,6 +50,16 @@ def turns_seen(
     )
 
 
+def has_most_turns_last(group: Group) -> bool:
+    """Whether the last tile of a group has more turns than the first one, as those of causal attention have."""
+    if group.seen is None:
+        return False
+    turns = group.seen if group.first is None else group.seen.sub(group.first)
+    tiles = turns.domain()
+    least, most = (turns.eval(s.sample_point()).to_python() for s in (tiles.lexmin(), tiles.lexmax()))
+    return bool(most > least)
+
+
 def prove_hidden(plan: Plan, group: Group, step: str) -> None:
     """Raise LegalityError, naming the pass, if a turn that is left out would change anything."""
     if group.seen is None and group.first is None:

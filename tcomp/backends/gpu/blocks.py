@@ -193,6 +193,18 @@ def in_rows(mapped: list[MappedLoop], dialect: DeviceDialect, rows: int, fresh: 
     return Tiles([*mapped[:-2], *loops], [first, *lines])
 
 
+def backwards(mapped: list[MappedLoop]) -> list[MappedLoop]:
+    """The loops with blocks that take the tiles of the innermost one, of those that have several, from the last on.
+
+    They stay as they were where a block runs several tiles.
+    """
+    at = max((n for n, loop in enumerate(mapped) if loop.blocks > 1), default=None)
+    if at is None or mapped[at].repeats:
+        return mapped
+    turned = replace(mapped[at], identifier=f"{mapped[at].blocks - 1} - {mapped[at].identifier}")
+    return [*mapped[:at], turned, *mapped[at + 1 :]]
+
+
 def in_turn(
     mapped: list[MappedLoop], dialect: DeviceDialect, rows: int, blocks: int, fresh: Callable[[str], str]
 ) -> Tiles | None:

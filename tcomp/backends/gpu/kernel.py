@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcomp.backends.gpu.blocks import Tiles, block_loops, grid_of, in_rows, in_turn
+from tcomp.backends.gpu.blocks import Tiles, backwards, block_loops, grid_of, in_rows, in_turn
 from tcomp.backends.gpu.fetches.feeding import Feeding
 from tcomp.backends.gpu.matrices.warps import sums_in_registers
 from tcomp.backends.gpu.memory import registers_of
@@ -66,6 +66,7 @@ def write_kernel(program: Program, number: int, name: str, node: LoopNode) -> Ke
     ranges, depth = _steps_known(plan), 1
     loops, inside = block_loops(writer.narrow(names.rename(node, {})), ranges)
     mapped, grid = grid_of(program.dialect, loops, program.options.blocks, ranges)
+    mapped = backwards(mapped) if plan.groups[number].backwards else mapped
     feeding = Feeding.of(writer, inside)
     rows, blocks, tiles = plan.orders.get(number, 1), plan.persistent.get(number), None
     if feeding is not None and blocks is not None:
