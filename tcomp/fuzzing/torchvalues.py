@@ -42,6 +42,7 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "fma": lambda x, y, z: x * y + z,
     "normcdf": torch.special.ndtr,
     "trigamma": lambda x: torch.polygamma(1, x),
+    "tetragamma": lambda x: torch.polygamma(2, x),
 }  # fmt: skip
 """Functions of the language for which torch has a derivative."""
 

@@ -70,6 +70,7 @@ FUNCTIONS: dict[str, Accuracy] = {
     "cos": Accuracy(2.5, 2.5), "cosh": Accuracy(2.5, 2.0), "cospi": Accuracy(1.5, 2.5),
     "cyl_bessel_i0": Accuracy(6.5, 6.5), "cyl_bessel_i1": Accuracy(6.5, 6.5), "erf": Accuracy(2.5, 2.5),
     "digamma": Accuracy(4.5, 4.5, 1e-6, 2e-15), "trigamma": Accuracy(4.5, 6.5),
+    "tetragamma": Accuracy(4.5, 6.5),
     "erfc": Accuracy(4.5, 5.5), "erfcinv": Accuracy(4.5, 6.5), "erfcx": Accuracy(4.5, 4.5),
     "erfinv": Accuracy(2.5, 5.5), "exp": Accuracy(2.5, 1.5), "exp10": Accuracy(2.5, 2.0), "exp2": Accuracy(2.5, 1.5),
     "expm1": Accuracy(1.5, 2.0), "hypot": Accuracy(3.5, 2.5), "j0": Accuracy(9.5, 7.5, 2.2e-6, 5e-12),
@@ -89,6 +90,7 @@ the absolute error is small."""
 
 FAST_FUNCTIONS: dict[str, Accuracy] = {
     "digamma": Accuracy(4.5, 128.0, 1e-6, 1e-15), "trigamma": Accuracy(4.5, 8.0),
+    "tetragamma": Accuracy(4.5, 8.0),
     "cos": Accuracy(2.5, 2.5, 2.0**-20), "erf": Accuracy(4.0, 2.5), "exp": Accuracy(110.0, 8.0),
     "exp10": Accuracy(120.0, 4.0), "exp2": Accuracy(4.0, 2.0), "expm1": Accuracy(4.0, 4.0),
     "fdivide": Accuracy(5.0, 2.5), "log": Accuracy(4.0, 2.5, 2.0**-21), "log10": Accuracy(4.0, 2.5, 2.0**-21),

@@ -113,6 +113,10 @@ def _trigamma(x: Array) -> Array:
     return _polygamma(1, x)
 
 
+def _tetragamma(x: Array) -> Array:
+    return _polygamma(2, x)
+
+
 def _elementwise(function: Callable[[float], float]) -> Callable[[Array], Array]:
     vectorised = np.frompyfunc(function, 1, 1)
 
@@ -312,7 +316,10 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("rnorm4d", 4, lambda *x: 1 / _norm(*x), cfunctions.RNORM4D,
                   partials=("-a * y * y * y", "-b * y * y * y", "-c * y * y * y", "-d * y * y * y")),
         Intrinsic("digamma", 1, _scipy("digamma"), cfunctions.DIGAMMA, cuda_native=False, partials=("trigamma(a)",)),
-        Intrinsic("trigamma", 1, _trigamma, cfunctions.TRIGAMMA, cuda_native=False),
+        Intrinsic(
+            "trigamma", 1, _trigamma, cfunctions.TRIGAMMA, cuda_native=False, partials=("tetragamma(a)",)
+        ),
+        Intrinsic("tetragamma", 1, _tetragamma, cfunctions.TETRAGAMMA, cuda_native=False),
         # The field's names that the original lacks.  NaN gives NaN, also from sign; sign(-0) is -0.
         Intrinsic("abs", 1, np.abs, _c("$T $name($T x) { return x < 0 ? -x : x + 0; }"),
                   keeps_integers=True, cuda_native=False, partials=("sign(a)",)),

@@ -87,7 +87,7 @@ def test_table_has_every_function_of_the_original() -> None:
             assert INTRINSICS[name].arity == arity
     extra = INTRINSICS.keys() - set(" ".join(ORIGINAL.values()).split())
     of_bits = {"bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right", "popcount", "clz"}
-    assert extra == {"relu", "sigmoid", "abs", "sign", "digamma", "trigamma"} | of_bits
+    assert extra == {"relu", "sigmoid", "abs", "sign", "digamma", "trigamma", "tetragamma"} | of_bits
     assert {f.name for f in INTRINSICS.values() if f.keeps_integers} == {"relu", "abs", "sign"} | of_bits
     assert {f.name for f in INTRINSICS.values() if f.only_integers} == of_bits
 
@@ -162,7 +162,7 @@ RANGES = {
     "log10": (2, 99), "log1p": (0, 99), "log2": (2, 99), "normcdf": (-30, 8), "normcdfinv": (1e-9, 0.49),
     "pow": (0.1, 9), "rcbrt": (0.1, 99), "rsqrt": (0.1, 99), "sqrt": (0, 99), "tgamma": (0.5, 30), "y0": (2.5, 3.5),
     "y1": (0.1, 2), "cyl_bessel_i0": (-60, 60), "cyl_bessel_i1": (-60, 60), "exp10": (-8, 8), "tan": (-1, 1),
-    "digamma": (0.05, 40), "trigamma": (0.05, 40),
+    "digamma": (0.05, 40), "trigamma": (0.05, 40), "tetragamma": (0.05, 40),
     "cospi": (-0.3, 0.3), "sinpi": (-0.4, 0.4), "cos": (-1, 1), "sin": (-2, 2),
 }  # fmt: skip
 """Where the function is well conditioned; elsewhere [-5, 5]."""

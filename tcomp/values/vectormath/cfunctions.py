@@ -196,6 +196,29 @@ double $name(double x) {
 )
 """The derivative of ``DIGAMMA``: reflection below 0, steps to 10 and the asymptotic series from there."""
 
+TETRAGAMMA = CFunction(
+    """
+double $name(double x) {
+  const double pi = 3.14159265358979323846;
+  double sum = 0, cubes = 0;
+  if (x <= 0) {
+    double rest = x - floor(x);
+    if (rest != rest || rest == 0) return x + log(0.0);
+    if (rest > 0.5) rest -= 1;
+    double s = sin(pi * rest);
+    sum = -2 * pi * (pi / s) * (pi / s) * (cos(pi * rest) / s);
+    x = 1 - x;
+  }
+  for (; x < 10; x += 1) { double r = 1 / x; cubes += r * r * r; }
+  double r = 1 / x, y = r * r;
+  double tail = 35.0 / 2 - y * (3617.0 / 30 - y * (43867.0 / 42));
+  tail = 3.0 / 10 - y * (5.0 / 6 - y * (691.0 / 210 - y * tail));
+  return sum - 2 * cubes - y * (1 + r + y * (0.5 - y * (1.0 / 6 - y * (1.0 / 6 - y * tail))));
+}""",
+    ("cos", "floor", "log", "sin"),
+)
+"""The derivative of ``TRIGAMMA``, in the same way."""
+
 NORMCDFINV = CFunction(
     "double $name(double p) { return tc_normal_quantile_double(p - 0.5, p < 0.5 ? p : 1 - p); }", ("normal_quantile",)
 )
