@@ -200,7 +200,7 @@ TETRAGAMMA = CFunction(
     """
 double $name(double x) {
   const double pi = 3.14159265358979323846;
-  double sum = 0, cubes = 0;
+  double sum = -0.0, cubes = 0;
   if (x <= 0) {
     double rest = x - floor(x);
     if (rest != rest || rest == 0) return x + log(0.0);
