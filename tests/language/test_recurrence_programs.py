@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tests.language import polybench
 
 FOLDER = Path(__file__).parents[2] / "examples" / "recurrences"
 TARGETS = ["reference", "cpu", "simulator"]
@@ -144,6 +145,14 @@ def test_factors_in_blocks_of_columns(n: int, block: int, target: str) -> None:
         rtol=1e-9,
         atol=1e-12,
     )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("n", "block"), [(9, 4), (24, 8)])
+def test_shortest_paths_in_blocks_of_nodes(n: int, block: int, target: str) -> None:
+    paths = np.random.default_rng(n).integers(1, 99, (n, n)).astype(np.int32)
+    found = call("floyd_warshall", target, paths, block, file="../polybench/medley/floyd-warshall")
+    np.testing.assert_array_equal(found, polybench.floyd_warshall(paths))
 
 
 def test_bounds_of_blocks_may_divide_and_choose() -> None:
