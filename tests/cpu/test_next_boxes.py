@@ -23,7 +23,7 @@ def f(float(M,K) A, float(K,N) W, float(M,N) R, float(N) b) -> (C) {
   T(m,n) +=! A(m,k) * W(k,n)
   C(m,n) = max(T(m,n) + b(n) + R(m,n), 0.0)
 }"""
-BEHIND = re.compile(r"__builtin_prefetch\(\(&v_(\w+)\[[^;]*\]\) \+ (\d+), (\d)\);")
+BEHIND = re.compile(r"__builtin_prefetch\(tc_behind\d+_v_(\w+) \+ (\d+), (\d)\);")
 
 
 def kernel(text: str, sizes: dict[str, int], *bound: str, middle_cache: int = 1 << 18) -> str:

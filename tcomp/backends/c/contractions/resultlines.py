@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tcomp.backends.dialect import C_STORAGE_TYPES
+from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.spelling import Speller, loop_text
 from tcomp.grammar.tree.function import Expr, Read, depends_on_data, walk
 from tcomp.loops.indexing import constant_extent, step_of
@@ -56,7 +56,7 @@ def lines_behind(
                 at = [functools.reduce(_begun, loops, argument) for argument in call.arguments]
                 spelled = speller(statement.name, dict(zip(statement.indices, map(loop_text, at), strict=True)))
                 element = spelled.element(access[0], tuple(map(spelled.subscript, access[1])))
-                dtype, name = plan.scop.storages[access[0]].dtype, f"tc_behind{len(found)}"
+                dtype, name = plan.scop.storages[access[0]].dtype, f"tc_behind{len(found)}_{mangle(access[0])}"
                 yield f"const {C_STORAGE_TYPES[dtype.name]} *const {name} = &{element};"
                 yield from fetched_lines(name, runs, dtype.itemsize, written=access[2])
 
