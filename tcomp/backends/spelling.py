@@ -47,7 +47,7 @@ from tcomp.loops.ir import LoopExpr, Number, Operation, Variable
 from tcomp.mapping.plan.values import Buffer, Copy
 from tcomp.mapping.tiles.strides import flattened
 from tcomp.model.scop import Scop
-from tcomp.values.intrinsics import INTRINSICS
+from tcomp.values.intrinsics import row_of
 from tcomp.values.operators import DType
 
 CHECK = "tc_check"
@@ -222,7 +222,7 @@ class Speller:
 
     def function_name(self, intrinsic: str, c_type: str) -> str:
         """What a kernel calls for a built-in function."""
-        return INTRINSICS[intrinsic].c_name(c_type)
+        return row_of(intrinsic).c_name(c_type)
 
     def subscript(self, expr: Expr) -> str:
         """The expression as the 64-bit place of an element; what depends on data keeps the arithmetic of its type."""

@@ -20,6 +20,7 @@ from tcomp.errors import TargetError
 from tcomp.values import bits, vectormath
 from tcomp.values.vectormath import cfunctions
 from tcomp.values.vectormath.cfunctions import CFunction
+from tcomp.values.vectormath.exponentials import EXP_OF_WEIGHT_FLOAT
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -67,7 +68,7 @@ def c_declarations(calls: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """
     texts: dict[str, str] = {}
     for name, c_type in calls:
-        cfunctions.declare(name, INTRINSICS[name].c_definition(c_type), c_type, texts)
+        cfunctions.declare(name, row_of(name).c_definition(c_type), c_type, texts)
     return tuple(texts.values())
 
 
@@ -343,3 +344,14 @@ INTRINSICS: dict[str, Intrinsic] = {
     )
 }  # fmt: skip
 """The built-in functions that are not rewritten by the checker (``select`` and ``clamp`` are)."""
+
+
+OF_KERNELS: dict[str, Intrinsic] = {
+    f.name: f for f in (Intrinsic("exp_of_weight", 1, np.exp, EXP_OF_WEIGHT_FLOAT, cuda_native=False),)
+}
+"""What C kernels call instead of some built-in functions, and no text does: for floats of 32 bits alone."""
+
+
+def row_of(name: str) -> Intrinsic:
+    """A built-in function, or one of kernels."""
+    return INTRINSICS[name] if name in INTRINSICS else OF_KERNELS[name]

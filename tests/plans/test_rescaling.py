@@ -212,6 +212,19 @@ def test_parts_of_which_a_row_sees_nothing_are_left_out(condition: str) -> None:
     np.testing.assert_allclose(tc.define(hidden(condition)).f(q, k, v), expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("score", "quick"), [("s(b,i,j)", True), ("(j <= i ? s(b,i,j) : -3.4e38)", True), ("(s(b,i,j) * 3.0)", False)]
+)
+def test_exponentials_know_that_weights_are_at_most_1(score: str, quick: bool) -> None:
+    """Not where a compiler may fuse a product with the subtraction, so that a score is above its maximum."""
+    text = ATTENTION.replace("max=! s(b,i,j)", f"max=! {score}").replace("(s(b,i,j) - m(b,i))", f"({score} - m(b,i))")
+    made = compiled(text)
+    assert made.plan.rescaled
+    assert ("tc_exp_of_weight_float((" in made.source.text) == quick
+    fast = lower(define(text)["f"], Sizes(SIZES), tc.MappingOptions(fast_math=True), backend_of("cpu"))
+    assert "tc_exp_of_weight" not in fast.source.text
+
+
 def test_rows_that_see_a_union_take_isl_no_longer() -> None:
     """Of maps with quotients, or not coalesced, the proof takes ten million operations."""
     scop = lower(

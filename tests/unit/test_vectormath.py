@@ -14,7 +14,7 @@ import pytest
 
 from tcomp.backends.host import toolchain
 from tcomp.backends.host.toolchain import GCC, Toolchain
-from tcomp.values.intrinsics import INTRINSICS, c_declarations
+from tcomp.values.intrinsics import INTRINSICS, OF_KERNELS, c_declarations, row_of
 from tcomp.values.vectormath import VECTORISED
 
 pytestmark = pytest.mark.sweep(5)
@@ -47,9 +47,11 @@ def _library(folder: Path, flags: tuple[str, ...]) -> Run:
     loops.append(f"void run_pow({parameters}, const float *restrict y) {{ {power}(x[i], y[i]); }}")
     length = power.replace(INTRINSICS["pow"].c_name("float"), INTRINSICS["hypot"].c_name("float"))
     loops.append(f"void run_hypot({parameters}, const float *restrict y) {{ {length}(x[i], y[i]); }}")
+    weight = OF_KERNELS["exp_of_weight"].c_name("float")
+    loops.append(f"void run_exp_of_weight({parameters}) {{ for (long i = 0; i < n; ++i) out[i] = {weight}(x[i]); }}")
     loops.append(f"void run_square({parameters}) {{ {power}(x[i], 2.f); }}")
     loops.append(f"void run_cube({parameters}) {{ {power}(x[i], 3.f); }}")
-    text = "\n".join([*c_declarations(CASES), *loops])
+    text = "\n".join([*c_declarations([*CASES, ("exp_of_weight", "float")]), *loops])
     path = folder / "functions.so"
     path.write_bytes(toolchain.compile_shared(toolchain.find(), text, flags, "functions"))
     library = ctypes.CDLL(str(path))
@@ -169,6 +171,18 @@ def test_exp_underflows_gradually(run: Run) -> None:
     np.testing.assert_allclose(found, np.exp(x.astype(np.float64)), rtol=0, atol=1.5e-45)
 
 
+def test_exponentials_of_weights_are_0_below_normal_numbers(run: Run, run_unfused: Run) -> None:
+    bits = np.append(np.arange(0x80000000, 0xFFFFFFFF, 2039), np.arange(0x7F800001, 0x80000000, 99991))
+    chosen = np.append(np.linspace(-104, 88, 500_000), [0.0, -87.3365]).astype(np.float32)
+    x = np.concatenate([chosen, bits.astype(np.uint32).view(np.float32)])
+    with np.errstate(invalid="ignore"):
+        exact = np.exp(x.astype(np.float64))
+    exact[x < np.float32(-87.3365)] = 0
+    assert exact[exact > 0].min() < 1.0001 * float(np.finfo(np.float32).tiny)
+    _check(run("exp_of_weight", x), exact, 1.1, x)
+    _check(run_unfused("exp_of_weight", x), exact, 1.1 + UNFUSED, x)
+
+
 def test_pow(run: Run, run_unfused: Run) -> None:
     """Arguments whose powers are neither 0 nor infinite, and all combinations of the peculiar ones."""
     rng = np.random.default_rng(5)
@@ -248,9 +262,12 @@ def _assembly(text: str, gcc: Toolchain, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize(("name", "c_type"), [*CASES, ("sqrt", "float"), ("rsqrt", "float"), ("rsqrt", "double")])
+@pytest.mark.parametrize(
+    ("name", "c_type"),
+    [*CASES, *((name, "float") for name in ("exp_of_weight", "sqrt", "rsqrt")), ("rsqrt", "double")],
+)
 def test_loops_vectorise(name: str, c_type: str, loop: str, gcc: Toolchain, tmp_path: Path) -> None:
-    call = f"{INTRINSICS[name].c_name(c_type)}({'x, 1.7f' if INTRINSICS[name].arity == 2 else 'x'})"
+    call = f"{row_of(name).c_name(c_type)}({'x, 1.7f' if row_of(name).arity == 2 else 'x'})"
     macros = f"#define T {c_type}\n#define F(x) {call}"
     instructions = _assembly("\n".join([*c_declarations([(name, c_type)]), macros, LOOPS[loop]]), gcc, tmp_path)
     assert not re.search(rf"\bcall\b|\bj\w+\s+{name}", instructions)

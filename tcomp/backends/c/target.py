@@ -10,6 +10,7 @@ from tcomp.backends.c.emitter import Emitter
 from tcomp.backends.c.frame import flags_of
 from tcomp.backends.c.pieces import PieceText, pieces_source
 from tcomp.backends.c.walks import Walk, walk_of
+from tcomp.backends.c.weights import with_exponentials_of_weights
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.tree.function import Function
@@ -44,6 +45,8 @@ class CpuBackend:
 
     def emit(self, function: Function, plan: Plan, loops: LoopNode, options: MappingOptions, checked: bool) -> Source:
         """C for the loops of a plan.  ``checked`` guards data-dependent subscripts."""
+        if not options.fast_math:
+            plan = with_exponentials_of_weights(plan)
         narrowed = narrow(plan, loops)
         source = Emitter(function, narrowed, options, self._threads(options), checked, self.machine).emit()
         return replace(source, flags=(*source.flags, *self.flags)) if self.flags else source

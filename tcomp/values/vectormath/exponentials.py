@@ -84,6 +84,23 @@ $T $name($T x) {
 """What is too small is cut out of the bits: gcc 12 makes five comparisons of two bounds in front, and with a constant
 behind it specialises what is computed from it, for which loops are not vectorised."""
 
+EXP_OF_WEIGHT_FLOAT = inlined(
+    """
+$T $name($T x) {
+  $T z = tc_multiply_add_float(x, 1.44269504f, 12583039.f), n = z - 12583039.f;
+  $T r = tc_less_log2_float(x, n);
+  $T y = (((((1.384036149829626e-3f * r + 8.369348011910915e-3f) * r + 4.1668083518743515e-2f) * r
+      + 1.6666515171527863e-1f) * r + 4.999999403953552e-1f) * r + 1) * r + 1;
+  y *= tc_from_bits_float(tc_bits_float(z) << 23);
+  return tc_from_bits_float(tc_bits_float(y) & ((x < -87.3365f) - 1u));
+}""",
+    ("less_log2", _LESS_LOG2_FLOAT),
+    *AS_BITS_FLOAT,
+)
+"""exp(x) for x up to 88, or NaN; 0 where that is below 2^-126, the least normal number.
+
+The sum puts the integer n and the bias of exponents into the low bits of z; ``-ffast-math`` would leave it out."""
+
 EXP_DOUBLE = inlined(
     """
 $T $name($T x) {
