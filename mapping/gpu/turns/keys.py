@@ -45,18 +45,25 @@ def share_keys(gpu: Gpu, plan: Plan, options: MappingOptions) -> Plan:
         weights = weights_of(plan.scop, name)
         if weights is None or not _suits(plan.scop, weights):
             continue
-        for trial in (_heads_together(plan, weights), plan):
-            own = weights_of(trial.scop, name)
-            found = None if own is None else _by_matrices(gpu, trial, own, options)
-            if found is not None:
-                return found
-        steps = _steps(gpu, weights, options) if _queries(weights) < TURNS.least_rows else 0
-        if steps:
-            scop, storages = rescaled(plan.scop, weights, steps)
-            done = Rescaled(name, steps, storages)
-            shared = replace(scheduled_anew(plan, scop), rescaled=(done,))
-            return plan if _group(shared, done) is None else shared
+        trials = [(trial, weights_of(trial.scop, name)) for trial in (_heads_together(plan, weights), plan)]
+        ways = itertools.product((_by_matrices, _by_threads), trials)
+        found = (way(gpu, trial, own, options) for way, (trial, own) in ways if own is not None)
+        shared = next((p for p in found if p is not None), None)
+        if shared is not None:
+            return shared
     return plan
+
+
+def _by_threads(gpu: Gpu, plan: Plan, weights: Weights, options: MappingOptions) -> Plan | None:
+    """The plan whose blocks have a part of the keys at once, and multiply by single threads; None where one part is
+    enough, or queries are many."""
+    steps = _steps(gpu, weights, options) if _queries(weights) < TURNS.least_rows else 0
+    if not steps:
+        return None
+    scop, storages = rescaled(plan.scop, weights, steps)
+    done = Rescaled(weights.statement.name, steps, storages)
+    shared = replace(scheduled_anew(plan, scop), rescaled=(done,))
+    return None if _group(shared, done) is None else shared
 
 
 def _heads_together(plan: Plan, weights: Weights) -> Plan:
