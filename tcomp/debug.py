@@ -41,11 +41,13 @@ DUMP = Variable(
 )
 CHECK = Variable("TCOMP_CHECK", "1", "prove the plan legal after every pass")
 INTERPRET = Variable("TCOMP_INTERPRET", "1", "run the reference interpreter instead of compiled kernels")
-CACHE = Variable("TCOMP_CACHE", "directory or 0", "keep compiled kernels in this directory; 0 keeps none on disk")
+CACHE = Variable(
+    "TCOMP_CACHE", "directory or 0", "keep kernels and packed weights in this directory; 0 keeps none on disk"
+)
 CACHE_SIZE = Variable(
     "TCOMP_CACHE_SIZE",
     "MiB or 0",
-    "keep at most so many MiB of compiled kernels, 1024 if not set; those used least recently go; 0 sets no limit",
+    "keep at most so many MiB of these on disk, 1024 if not set; those used least recently go; 0 sets no limit",
 )
 KEPT = Variable(
     "TCOMP_KEPT",

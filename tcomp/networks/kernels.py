@@ -13,8 +13,8 @@ from tcomp.backends.source import PACKED
 from tcomp.bound.ahead import kernel_with_bound
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.networks.checked import checked
 from tcomp.networks.grouping import Group
+from tcomp.networks.kept.checked import checked
 from tcomp.networks.network import Network, Value
 from tcomp.networks.options import NetworkOptions
 from tcomp.networks.storage import Storage

@@ -5,6 +5,7 @@ Printed, it is program text: the defs that it uses, and one def that calls them.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -126,8 +127,8 @@ class Network:
     def outputs(self) -> tuple[Value, ...]:
         return self.of_role("output")
 
-    @property
-    def by_name(self) -> dict[str, Value]:
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, Value]:
         return {value.name: value for value in self.values}
 
     def used_definitions(self) -> tuple[Definition, ...]:

@@ -76,6 +76,15 @@ class NetworkOptions:
         return tuple(one.name for one in fields(cls) if "help" in one.metadata)
 
     @property
+    def told(self) -> str:
+        """All of it that decides what is computed, the same in every process."""
+        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "jobs"}
+        kernels = {name: options.to_json() for name, options in self.kernels.items()}
+        return repr(
+            named | {"leave_rules": sorted(self.leave_rules), "algorithms": dict(self.algorithms), "kernels": kernels}
+        )
+
+    @property
     def workers(self) -> int:
         """How many kernels are compiled at once."""
         return self.jobs or min(8, os.cpu_count() or 1)

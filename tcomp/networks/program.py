@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
@@ -16,9 +17,10 @@ from tcomp import debug
 from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure, Link
 from tcomp.bound.ahead import aligned
 from tcomp.errors import Diagnostic, ShapeError, TcompError
-from tcomp.networks import checked
 from tcomp.networks.batches.splitting import split
 from tcomp.networks.grouping import group
+from tcomp.networks.kept import checked
+from tcomp.networks.kept.panels import Keeper, Panels
 from tcomp.networks.kernels import Operations, Step, compiled, side_by_side
 from tcomp.networks.lowering.passes import Lowered, lower
 from tcomp.networks.network import Network, Value
@@ -68,9 +70,14 @@ class CompiledNetwork:
             if store().get(kind, key) is None:
                 store().put(kind, key, label, content)
         self.options = NetworkOptions.of(options)
+        self.source = network
+        with Keeper(network, self.options) as keeper:
+            self._compile(keeper, passed=passed)
+
+    def _compile(self, keeper: Keeper, *, passed: bool) -> None:
+        network = self.source
         lowered = Lowered({"source": network}) if passed else lower(network, self.options)
         self.stages, self.choices, self.rewrites = lowered.stages, lowered.choices, lowered.rewrites
-        self.source = network
         self.network = list(self.stages.values())[-1]
         self._values = self.network.by_name
         groups = group(self.network, followers=self.options.join_followers)
@@ -88,9 +95,12 @@ class CompiledNetwork:
         ends = [value.name for value in (*self.network.inputs, *self.network.outputs)]
         self._slots = {name: _FIRST + number for number, name in enumerate(ends)}
         self._panels: dict[tuple[int, tuple[str, ...]], Array] = {}
-        self._unpacked: list[tuple[Step, Array]] = []
+        self._unpacked: list[Panels] = []
         self._parts: list[tuple[Chain | None, range]] = self._linked()
-        self._pack()
+        unpacked, self._unpacked = self._unpacked, []
+        # Several at a time: meanwhile the weights of others are turned or transformed.
+        each = functools.partial(side_by_side, workers=self.options.workers)
+        keeper.fill(unpacked, self.network, self._original, each)
         self._arenas: list[Array] = []
 
     @property
@@ -278,21 +288,9 @@ class CompiledNetwork:
         key = (step.number, step.bound)
         if key not in self._panels:
             self._panels[key] = aligned(step.panel_bytes)
-            self._unpacked.append((step, self._panels[key]))
+            roots = tuple(self.place_of(name) for name in step.bound)
+            self._unpacked.append(Panels(step.kernel, roots, self._panels[key]))
         return [(_WEIGHTS, self._panels[key].ctypes.data)]
-
-    def _pack(self) -> None:
-        """Pack all panels, several at a time: meanwhile the weights of others are turned or transformed."""
-
-        def pack(step: Step, room: Array) -> None:
-            roots = [self.place_of(name) for name in step.bound]
-            arrays = [self._original(root) for root, _ in roots]
-            starts = [array.ctypes.data + offset for array, (_, offset) in zip(arrays, roots, strict=True)]
-            assert step.kernel is not None
-            step.kernel.pack([*starts, room.ctypes.data])
-
-        unpacked, self._unpacked = self._unpacked, []
-        side_by_side(pack, unpacked, self.options.workers)
 
     def _base(self, name: str) -> tuple[int, int]:
         """The base of a value, and how far from it the value lies."""

@@ -88,7 +88,7 @@ class _Layouts:
         self.groups = groups
         self.views = views
         self.near = near
-        self.values = network.by_name | dict(near)
+        self.values = {**network.by_name, **near}
         self.arrays: dict[str, Array] = {}
         self.root: dict[str, str] = {}
         self.stored: dict[str, str] = {}

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import os
 import re
 import stat
 import tarfile
-import tempfile
 import time
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -30,15 +28,24 @@ import platformdirs
 
 from tcomp import debug
 from tcomp.errors import TcompError
+from tcomp.storage.entries import (
+    FORMAT,
+    LARGEST_ENTRY,
+    LARGEST_HEADER,
+    DamagedError,
+    header,
+    header_of,
+    opened_own,
+    read_own,
+    unpack,
+    write,
+)
 from tcomp.storage.eviction import mark_used, note_written
 from tcomp.storage.filelocks import exclusive
 from tcomp.storage.interrupts import deferred
 from tcomp.storage.memo import Memo
 from tcomp.storage.wholefiles import whole_file
 
-FORMAT = 1
-_LARGEST_HEADER = 1 << 14
-_LARGEST_ENTRY = 1 << 28
 _LARGEST_ARCHIVE = 1 << 30
 _MOST_MEMBERS = 100_000
 _AROUND_MEMBER = 2 * tarfile.BLOCKSIZE + tarfile.RECORDSIZE
@@ -47,7 +54,6 @@ _AROUND_MEMBER = 2 * tarfile.BLOCKSIZE + tarfile.RECORDSIZE
 _TOO_MUCH = "the cache has more than an import takes; a smaller TCOMP_CACHE_SIZE, or `tcomp cache clear`, makes it less"
 _STALE_SECONDS = 3600.0
 _LONGEST_TURN = 120.0
-_WRITE_ATTEMPTS = 4
 _FILE_NAME = re.compile(r"([a-z]+)-([0-9a-f]{64})\Z")
 
 
@@ -64,10 +70,6 @@ class Entry:
     label: str
     size: int
     age: float
-
-
-class DamagedError(Exception):
-    """The bytes are not an entry, or not the one that was asked for."""
 
 
 class Store:
@@ -89,7 +91,7 @@ class Store:
             return None
         path = self.directory / f"{kind}-{key}"
         try:
-            payload = unpack(_read_own(path), kind, key)[1]
+            payload = unpack(read_own(path), kind, key)[1]
             mark_used(path)
             return payload
         except FileNotFoundError:
@@ -97,6 +99,35 @@ class Store:
         except (OSError, DamagedError) as error:
             debug.log(1, f"cache entry {path} is not used: {error}")
             return None
+
+    def get_into(self, kind: str, key: str, room: memoryview) -> bool:
+        """Read the payload of an entry into memory of bytes; False if there is none of this size that is to be trusted.
+
+        Then what was in the memory is there still, or zeros are.
+        """
+        if self.directory is None:
+            return False
+        path = self.directory / f"{kind}-{key}"
+        try:
+            with opened_own(path) as file:
+                line = file.readline(LARGEST_HEADER)
+                if os.fstat(file.fileno()).st_size != len(line) + len(room):
+                    raise DamagedError("it has another size")
+                try:
+                    read = 0
+                    while count := file.readinto(room[read:]):  # type: ignore[attr-defined]
+                        read += count
+                    header_of(line, room, kind, key)
+                except (OSError, DamagedError):
+                    room[:] = bytes(len(room))
+                    raise
+            mark_used(path)
+            return True
+        except FileNotFoundError:
+            return False
+        except (OSError, DamagedError) as error:
+            debug.log(1, f"cache entry {path} is not used: {error}")
+            return False
 
     @contextmanager
     def turn(self, kind: str, key: str) -> Iterator[None]:
@@ -112,7 +143,7 @@ class Store:
         with exclusive(self.directory / f".lock-{number}", _LONGEST_TURN):
             yield
 
-    def put(self, kind: str, key: str, label: str, payload: bytes) -> bool:
+    def put(self, kind: str, key: str, label: str, payload: bytes | memoryview) -> bool:
         """Keep a payload, in place of an entry that is there; False if that was not possible."""
         if self.directory is None:
             return False
@@ -121,7 +152,7 @@ class Store:
             for path in (self.directory.parent, self.directory):
                 path.mkdir(exist_ok=True, mode=0o700)
             with deferred():
-                self._write(f"{kind}-{key}", pack(kind, key, label, payload))
+                self._write(f"{kind}-{key}", header(kind, key, label, payload), payload)
         except OSError as error:
             if not self._warned:
                 self._warned = True
@@ -135,7 +166,7 @@ class Store:
         for path in self._files():
             with suppress(OSError, DamagedError):
                 status = path.stat(follow_symlinks=False)
-                header, _ = unpack(_read_own(path))
+                header, _ = unpack(read_own(path))
                 yield Entry(header["kind"], header["key"], header["label"], status.st_size, now - status.st_mtime)
 
     def clear(self) -> int:
@@ -162,7 +193,7 @@ class Store:
             with whole_file(archive) as file, tarfile.open(archive, "w:gz", file, compresslevel=6) as tar:
                 for path in self._files():
                     with suppress(FileNotFoundError, DamagedError, PermissionError):
-                        content = _read_own(path)
+                        content = read_own(path)
                         unpack(content)
                         end = tar.offset + len(content) + _AROUND_MEMBER
                         if end > _LARGEST_ARCHIVE or count == _MOST_MEMBERS:
@@ -201,7 +232,7 @@ class Store:
             raise tarfile.ReadError("a member has a negative size")
         named = _FILE_NAME.match(member.name)
         stream = tar.extractfile(member) if named and member.isreg() and not member.issparse() else None
-        if named is None or stream is None or member.size > _LARGEST_ENTRY:
+        if named is None or stream is None or member.size > LARGEST_ENTRY:
             return False
         content = stream.read()
         try:
@@ -211,13 +242,13 @@ class Store:
         self._write(member.name, content)
         return True
 
-    def _write(self, name: str, content: bytes) -> None:
+    def _write(self, name: str, *parts: bytes | memoryview) -> None:
         """Make an entry, and room for it.  Raises OSError."""
         assert self.directory is not None
-        _write(self.directory, name, content)
+        write(self.directory, name, parts)
         with suppress(OSError):
             if self.limit is not None:
-                note_written(self.directory, len(content), self.limit, _FILE_NAME.match)
+                note_written(self.directory, sum(map(len, parts)), self.limit, _FILE_NAME.match)
 
     def _files(self) -> list[Path]:
         if self.directory is None:
@@ -231,7 +262,7 @@ class _Unpacked(gzip.GzipFile):
     """The content of a ``.gz`` file.  Raises OSError at 1 GiB, for a few bytes can stand for any number of them."""
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= _LARGEST_ENTRY:
+        if size is None or not 0 <= size <= LARGEST_ENTRY:
             raise OSError("a header has a size that no export writes")
         self._check(self.tell() + size)
         return super().read(size)
@@ -243,84 +274,6 @@ class _Unpacked(gzip.GzipFile):
     def _check(self, offset: int) -> None:
         if offset > _LARGEST_ARCHIVE:
             raise OSError(f"it unpacks to more than {_LARGEST_ARCHIVE >> 20} MiB")
-
-
-def pack(kind: str, key: str, label: str, payload: bytes) -> bytes:
-    """The bytes of an entry."""
-    header = {
-        "tcomp": FORMAT,
-        "kind": kind,
-        "key": key,
-        "label": label[:1000],
-        "size": len(payload),
-        "sha256": _digest(kind, key, label[:1000], payload),
-    }
-    return json.dumps(header).encode() + b"\n" + payload
-
-
-def unpack(content: bytes, kind: str | None = None, key: str | None = None) -> tuple[dict[str, str], bytes]:
-    """Kind, key and label, and the payload of an entry.  Raises DamagedError if any byte is not what was written, or
-    if the entry is sound but another than the one asked for."""
-    end = content.find(b"\n", 0, _LARGEST_HEADER)
-    try:
-        header = json.loads(content[: max(end, 0)])
-        texts = {name: header[name] for name in ("kind", "key", "label", "sha256")}
-        payload = content[end + 1 :]
-        sound = (
-            header["tcomp"] == FORMAT
-            and all(isinstance(text, str) for text in texts.values())
-            and header["size"] == len(payload)
-            and texts["sha256"] == _digest(texts["kind"], texts["key"], texts["label"], payload)
-        )
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise DamagedError("it has no header") from None
-    if not sound:
-        raise DamagedError("its digest does not fit")
-    if (kind, key) not in ((None, None), (texts["kind"], texts["key"])):
-        raise DamagedError("it belongs under another name")
-    return texts, payload
-
-
-def _digest(kind: str, key: str, label: str, payload: bytes) -> str:
-    digest = hashlib.sha256("\0".join((str(FORMAT), kind, key, label, "")).encode())
-    digest.update(payload)
-    return digest.hexdigest()
-
-
-def _read_own(path: Path) -> bytes:
-    """The content of a regular file of this user that nobody else may write.  Raises DamagedError or OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise DamagedError("it is not a regular file")
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise DamagedError("others may have written it")
-        if status.st_size > _LARGEST_ENTRY:
-            raise DamagedError("it is too large")
-        return file.read()
-
-
-def _write(directory: Path, name: str, content: bytes) -> None:
-    """Make a file appear whole or not at all.  Raises OSError."""
-    for attempt in range(_WRITE_ATTEMPTS):
-        # Another process may clear the cache, drafts included.
-        with suppress(FileNotFoundError) if attempt + 1 < _WRITE_ATTEMPTS else nullcontext():
-            _write_once(directory, name, content)
-            return
-
-
-def _write_once(directory: Path, name: str, content: bytes) -> None:
-    descriptor, name_of_draft = tempfile.mkstemp(prefix=".draft-", dir=directory)
-    draft = Path(name_of_draft)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        draft.replace(directory / name)
-    except BaseException:
-        with suppress(OSError):
-            draft.unlink()
-        raise
 
 
 def _sweep(directory: Path, older_than: float) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tcomp.storage import cache
-from tcomp.storage.cache import pack, store
+from tcomp.storage.cache import store
+from tcomp.storage.entries import pack
 from tcomp.storage.eviction import COUNTER
 from tests.hostile.subprocesses import run
 

@@ -20,7 +20,8 @@ import pytest
 import tcomp as tc
 from tcomp.backends.host import native, processes
 from tcomp.storage import cache
-from tcomp.storage.cache import CacheWarning, pack, store
+from tcomp.storage.cache import CacheWarning, store
+from tcomp.storage.entries import pack
 from tests.hostile import faultyfiles
 from tests.hostile.faultyfiles import SCENES, Scene
 from tests.hostile.subprocesses import ROOT, run

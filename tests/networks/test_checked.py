@@ -12,7 +12,7 @@ import pytest
 import tcomp as tc
 from tcomp.grammar.calls import programs
 from tcomp.grammar.parsing.parser import parse_recovering
-from tcomp.networks import checked
+from tcomp.networks.kept import checked
 from tcomp.storage.cache import store
 
 TEXT = "def layer(float(N,K) X, float(M,K) W) -> (Y) { Y(n,m) +=! X(n,k) * W(m,k) }"

@@ -49,7 +49,7 @@ def share_calls(network: Network) -> Network:
 def fold_weights(network: Network) -> Network:
     """Calls that read nothing but weights are made now, and their results are weights."""
     weights = Weights(network.weights)
-    values = network.by_name
+    values = dict(network.by_name)
     calls: list[Call] = []
     for call in network.calls:
         known = all(name in weights for name in call.arguments)

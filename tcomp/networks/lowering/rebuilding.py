@@ -21,7 +21,7 @@ class Parts:
 
     def __init__(self, network: Network) -> None:
         self.source = network
-        self.values = network.by_name
+        self.values = dict(network.by_name)
         self.definitions = dict(network.definitions)
         self.weights = Weights(network.weights)
         self.calls: list[Call] = []

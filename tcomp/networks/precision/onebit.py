@@ -50,7 +50,7 @@ class _Layer:
 
 def one_bit(network: Network, *, exact: bool = False) -> Network:
     """Layers whose operands are signs become sums of bits; with ``exact`` those alone that give the same to the bit."""
-    elements, values = Elements(network), network.by_name
+    elements, values = Elements(network), dict(network.by_name)
     layers = {call.results[0]: found for call in network.calls if (found := _layer(network, call, elements, exact))}
     if not layers:
         return network

@@ -11,7 +11,7 @@ import numpy as np
 
 from tcomp.grammar.tree import function as tree
 from tcomp.grammar.tree.conversions import rounded
-from tcomp.networks.checked import checked
+from tcomp.networks.kept.checked import checked
 from tcomp.networks.network import Call, Network
 from tcomp.values.operators import BOOL, DType, arithmetic_type
 
