@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import pickletools
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.errors import Span
 from tcomp.grammar.calls import programs
 from tcomp.grammar.parsing.parser import parse_recovering
 from tcomp.networks.kept import checked
@@ -37,6 +39,19 @@ def test_what_is_kept_is_read_by_calls_of_classes() -> None:
     checked.checked(TEXT, "layer", "net")
     read = {code.name for code, *_ in pickletools.genops(store().get("def", checked._key(TEXT)) or b"")}
     assert "BUILD" not in read and "REDUCE" in read
+
+
+def test_equal_spans_are_kept_once() -> None:
+    checked.checked(TEXT, "layer", "net")
+    found: dict[int, object] = {}
+    wait: list[object] = [checked.checked(TEXT, "layer", "net").function]
+    while wait:
+        one = wait.pop()
+        if id(one) not in found and not isinstance(one, type):
+            found[id(one)] = one
+            wait += gc.get_referents(one)
+    spans = [one for one in found.values() if isinstance(one, Span)]
+    assert spans and len(spans) == len(set(spans))
 
 
 def test_another_text_or_name_or_build_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
