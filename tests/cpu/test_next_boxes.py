@@ -95,3 +95,18 @@ def test_results_are_those_of_the_program() -> None:
     f = tc.define(RESIDUAL)["f"]
     assert BEHIND.search(kernel(RESIDUAL, sizes))
     assert (f.bind(W=W)(A, R=R, b=b) == np.maximum(A @ W + b + R, 0)).all()
+
+
+POINTS = "def f(float(C,H,W) I, float(F,C) K) -> (O) { O(f,h,w) +=! I(c,2*h,2*w) * K(f,c) where h in 0:H/2, w in 0:20 }"
+NEXT = re.compile(r"__builtin_prefetch\(tc_[ab] \+ (\d+)\);")
+
+
+@pytest.mark.parametrize(("middle_cache", "fetched"), [(1 << 16, {20, 36}), (1 << 22, set())])
+def test_rows_of_the_next_tile_are_fetched_where_they_are_far(middle_cache: int, fetched: set[int]) -> None:
+    """Ten points in a row of the image, each second element: two lines."""
+    text = kernel(POINTS, {"C": 48, "H": 34, "W": 40, "F": 18}, middle_cache=middle_cache)
+    assert {int(at) for at in NEXT.findall(text)} == fetched
+
+
+def test_rows_whose_steps_are_near_each_other_are_not_fetched() -> None:
+    assert not NEXT.search(kernel(LINEAR, {"M": 300, "N": 48, "K": 300}, middle_cache=1 << 15))

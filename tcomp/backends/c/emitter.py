@@ -88,7 +88,7 @@ class Emitter:
         self.scans: dict[str, RunningValue] = {}
         self.boxes = Boxes(self.ahead, self.panels, machine)
         facts = (plan, machine, self._speller, self._captured, grouped, self.corners)
-        self.operations = Operations(*facts, self.boxes.coming)
+        self.operations = Operations(*facts, self.boxes.coming, self.boxes.loops)
         self.rows = RowLoops(plan, machine, self._speller, self._plain, self._captured)
         self.uses_threads = False
         self.begun: set[str] = set()

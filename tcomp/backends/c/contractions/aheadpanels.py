@@ -147,26 +147,27 @@ class Boxes:
     def __init__(self, ahead: AheadPanels, panels: Mapping[str, Mapping[Read, Panel]], machine: Machine) -> None:
         """``panels`` has those of each statement."""
         self._ahead, self._panels, self._machine = ahead, panels, machine
-        self._loops: list[For] = []
+        self.loops: list[For] = []
+        """Those around what is being spelled."""
         self._entered: dict[str, tuple[tuple[LoopExpr, ...], int]] = {}
 
     @contextmanager
     def inside(self, *loops: For) -> Iterator[None]:
         """While what is inside some loops is spelled."""
-        self._loops += loops
+        self.loops += loops
         yield
-        del self._loops[len(self._loops) - len(loops) :]
+        del self.loops[len(self.loops) - len(loops) :]
 
     def enter(self, panel: Panel, corner: tuple[LoopExpr, ...]) -> None:
         """A panel holds the box with some corner from here on."""
-        self._entered[panel.name] = (corner, len(self._loops))
+        self._entered[panel.name] = (corner, len(self.loops))
 
     def coming(self, statement: str) -> NextBox | None:
         """What register tiles of a statement here may fetch, as they will read it next; None if there is nothing."""
         for panel in self._panels.get(statement, {}).values():
             if panel.name in self._ahead.by_name and panel.name in self._entered:
                 corner, outside = self._entered[panel.name]
-                loops = self._loops[:outside], self._loops[outside:]
+                loops = self.loops[:outside], self.loops[outside:]
                 return self._ahead.by_name[panel.name].next_box(corner, *loops, self._machine)
         return None
 

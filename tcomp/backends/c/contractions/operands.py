@@ -57,6 +57,10 @@ class OperandPlaces:
         pitches = tuple(stride_text(own, d) if s is None else "" for d, s in enumerate(own.known_strides))
         return Place(text, own.dtype, own.known_strides, pitches=pitches)
 
+    def lies_in_memory(self, read: Read) -> bool:
+        """Whether an operand is read where its tensor lies, and not in a copy or a buffer."""
+        return read not in self._at({}).panels and read.tensor not in self.plan.buffers
+
     def bordered(self, read: Read, corner: Mapping[str, LoopExpr]) -> tuple[Place, Border] | None:
         """The place of a read with a boundary, and what lies outside; None where not all columns do or none.
 

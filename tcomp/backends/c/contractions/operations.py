@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.c.contractions.aheadpanels import NextBox
@@ -12,12 +12,12 @@ from tcomp.backends.c.contractions.matrixtiles import MatrixContraction
 from tcomp.backends.c.contractions.operands import OperandPlaces
 from tcomp.backends.c.contractions.panels import Panel
 from tcomp.backends.c.contractions.registertiles import Contraction
-from tcomp.backends.c.contractions.resultlines import are_far
+from tcomp.backends.c.contractions.resultlines import NextTile, are_far
 from tcomp.backends.c.loops.nests import nest_of
 from tcomp.backends.c.loops.stages import clears, copied_by
 from tcomp.backends.spelling import Speller
 from tcomp.grammar.tree.function import Read
-from tcomp.loops.ir import LoopExpr, LoopNode, Scope
+from tcomp.loops.ir import For, LoopExpr, LoopNode, Scope
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.scop import ScopStatement
@@ -29,7 +29,7 @@ class Operations:
 
     ``speller`` spells the instances of a statement, ``captured`` gives the lines of a node; ``grouped`` has the copies
     of each statement that have groups of steps, ``corners`` the corners of those that are declared around an operation.
-    ``coming`` gives what a statement's operation may fetch meanwhile for the one after it.
+    ``coming`` gives what a statement's operation may fetch meanwhile for the one after it, ``around`` the loops around.
     """
 
     plan: Plan
@@ -39,6 +39,7 @@ class Operations:
     grouped: Mapping[str, Mapping[Read, Panel]]
     corners: Mapping[str, tuple[LoopExpr, ...]]
     coming: Callable[[str], NextBox | None]
+    around: Sequence[For]
 
     def contracted(
         self, operation: Scope, statement: ScopStatement, start: LoopNode | None, after: LoopNode | None
@@ -71,7 +72,13 @@ class Operations:
 
         edges = scop.around is not None and scop.around.open
         coming = self.coming(statement.name)
-        contraction = Contraction(*facts, bordered=places.bordered, edges=edges, coming=coming)
+        following = NextTile(statement, nest, self.plan, self.machine, self.around)
+
+        def ahead(read: Read, row: int) -> tuple[int, ...]:
+            own = read.boundary is None and places.lies_in_memory(read)
+            return following.distances(read, row) if own and not edges else ()
+
+        contraction = Contraction(*facts, bordered=places.bordered, edges=edges, coming=coming, ahead=ahead)
         lines = contraction.lines(plainly) or LaneSums(*facts).lines(plainly)
         if grouped:
             whole = all(o.groups.depth for o in grouped.values())

@@ -59,7 +59,8 @@ class Operand:
 
     ``again`` says that neighbouring steps read what other rows have read before.  ``bordered`` gives the place of each
     row, and what is there outside the tensor.  Where ``pitch`` is the name of a stride, rows move by so many of it.
-    Rows behind the last one are the last one again where it is ``clamped``.
+    Rows behind the last one are the last one again where it is ``clamped``.  Each step fetches what is so many elements
+    ``ahead``.
     """
 
     place: Place
@@ -70,6 +71,7 @@ class Operand:
     bordered: Callable[[int], tuple[Place, Border]] | None = None
     pitch: str = ""
     clamped: bool = False
+    ahead: tuple[int, ...] = ()
 
     def offset(self, row: int, element: int) -> str:
         """The C text of the distance from the place to an element of a row."""

@@ -63,7 +63,8 @@ class Contraction:
     that the accumulators are zero before, whatever lies in memory.  The results go to the elements of ``result``, if
     that is given, else to the accumulators; ``fetches`` says that their lines are fetched before the first step.
     ``bordered`` gives the place of a read with a boundary, and what lies outside.  Where calls say how many rows and
-    columns there are, ``edges`` may be tiles of memory.  ``coming`` is what its steps fetch for those that come next.
+    columns there are, ``edges`` may be tiles of memory.  ``coming`` is what its steps fetch for those that come next,
+    ``ahead`` gives what they fetch of a read, in elements from where they are, if its rows are so far apart.
     """
 
     statement: ScopStatement
@@ -78,6 +79,7 @@ class Contraction:
     bordered: Callable[[Read, Mapping[str, LoopExpr]], tuple[Place, Border] | None] | None = None
     edges: bool = False
     coming: NextBox | None = None
+    ahead: Callable[[Read, int], tuple[int, ...]] = lambda _read, _row: ()
 
     def lines(self, fallback: Callable[[LoopNode], list[str]]) -> list[str] | None:
         """The C text; None if it is no case for vectors.  ``fallback`` spells loops as they are, for odd extents."""
@@ -141,7 +143,8 @@ class Contraction:
         if column and self.dtype.name in _SHORT and place.dtype != self.dtype:
             return None
         again = not column and not pitch and any(self._meets(loop, row, expr, place) for loop in self.nest.steps)
-        return Operand(place, row, column, name, again, rows, pitch)
+        ahead = self.ahead(expr, row) if row and not column and rows is None else ()
+        return Operand(place, row, column, name, again, rows, pitch, ahead=ahead)
 
     def _rows_of(self, read: Read) -> Callable[[int], tuple[Place, Border]] | None:
         """Where each row of a tile reads with a boundary, and what is outside; None if that cannot be told."""

@@ -1,4 +1,5 @@
-"""The lines of memory that a register tile writes, fetched before its first step, and those that what follows it needs.
+"""Lines of memory that are fetched while a register tile runs: those that it writes, and that what follows it needs,
+before its first step; those that the next tile reads, in each step.
 
 A store to a line that is not near waits for the line, and stores leave the processor in order: where a tile writes
 short pieces of rows that lie far apart, which nothing fetches ahead, they wait one after another.  The steps of the
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+from tcomp.backends.c.loops.nests import Nest, extents_of
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.spelling import Speller, loop_text
 from tcomp.grammar.tree.function import Expr, Read, depends_on_data, walk
@@ -17,10 +20,65 @@ from tcomp.loops.indexing import constant_extent, step_of
 from tcomp.loops.ir import Execute, For, LoopExpr, LoopNode, substitute
 from tcomp.loops.ir import walk as nodes_below
 from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
-from tcomp.mapping.machines.fitted.cputext import RESULT_LINES
+from tcomp.mapping.machines.fitted.cpupanels import PANEL_COPIES
+from tcomp.mapping.machines.fitted.cputext import NEXT_BOXES, RESULT_LINES
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.strides import coefficient
 from tcomp.model.scop import ScopStatement
+
+
+@dataclass(frozen=True, slots=True)
+class NextTile:
+    """What the rows of the next register tile read of an operand, as it lies in memory: each step fetches its part.
+
+    Where steps are far apart, as channels of an image, the processor fetches nothing ahead.  ``around`` are the loops
+    around a tile of a ``statement``, outermost first.
+    """
+
+    statement: ScopStatement
+    nest: Nest
+    plan: Plan
+    machine: Machine
+    around: Sequence[For]
+
+    def distances(self, read: Read, row: int) -> tuple[int, ...]:
+        """The elements to fetch, counted from what the first row reads, where rows are ``row`` elements apart.
+
+        Nothing where tiles in turn read the same, or steps are near or of several loops.
+        """
+        storage = self.plan.scop.storages[read.tensor]
+        size, rows = storage.dtype.itemsize, 1 if self.nest.row is None else max(extents_of(self.nest.row), default=1)
+        steps = [loop for loop in self.nest.steps if isinstance(loop, For)]
+        around = [*self.around, *(loop for loop in self.nest.outer if isinstance(loop, For))]
+        if len(steps) != 1 or not around or rows == 1 or row * size >= LINE_BYTES:
+            return ()
+        if storage.bytes <= NEXT_BOXES.near_share * self.machine.middle_cache:
+            return ()
+        apart, *moved = (self._moved(read, loop) for loop in (*steps, *reversed(around)))
+        if apart is None or abs(apart) * size < PANEL_COPIES.far_row or not moved[0]:
+            return ()
+        far = next((m for m in moved if m is None or abs(m) * size >= LINE_BYTES), None)
+        if far is None:
+            return ()
+        return tuple(far + element for element in range(0, (rows - 1) * row + 1, LINE_BYTES // size))
+
+    def _moved(self, read: Read, loop: For) -> int | None:
+        """Elements between what the first row reads in neighbouring iterations of a loop; None if not constant."""
+        strides, sizes, moved = self.plan.scop.storages[read.tensor].known_strides, self.plan.scop.sizes, 0
+        corner = self.nest.corner().items()
+        arguments = [functools.reduce(_at_corner, corner, argument) for argument in self.nest.call.arguments]
+        steps = [step_of(argument, loop.iterator) for argument in arguments]
+        for subscript, stride in zip(read.subscripts, strides, strict=True):
+            each = [coefficient(subscript, index, sizes) for index in self.statement.indices]
+            if stride is None or None in each or None in steps:
+                return None
+            moved += stride * loop.step * sum((c or 0) * (s or 0) for c, s in zip(each, steps, strict=True))
+        return moved
+
+
+def _at_corner(expr: LoopExpr, first: tuple[str, LoopExpr]) -> LoopExpr:
+    return substitute(expr, *first)
+
 
 Access = tuple[str, tuple[Expr, ...], bool]
 """A tensor, the subscripts of an element, and whether that is written."""

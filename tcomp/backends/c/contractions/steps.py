@@ -107,7 +107,8 @@ def _pointer(operand: Operand) -> list[str]:
     constant = "" if operand.again else "const "
     c = C_STORAGE_TYPES[operand.place.dtype.name]
     line = f"const {c} *{constant}{operand.name} = &{operand.place.text};"
-    return [line, forgotten(operand.name)] if operand.again else [line]
+    fetched = [f"__builtin_prefetch({operand.name} + {distance});" for distance in operand.ahead]
+    return [line, *fetched, forgotten(operand.name)] if operand.again else [line, *fetched]
 
 
 def _scalar(operand: Operand, offset: str, dtype: DType) -> str:
