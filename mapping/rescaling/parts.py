@@ -14,8 +14,9 @@ weight of a part is 1, so a sum below 1 is that of such a part.
 
 Where a condition on indices makes weights 0, as that of causal attention, and the maximum is one of low numbers there,
 parts of which a row sees no step are left out, with all that is made of them; so they are where scores are low numbers
-there, if each row has others.  For the others the condition makes
-scores infinite instead of weights 0: so a row's maximum is read in the whole part.
+there, if each row has others.  Of the others the steps that a row does not see are left out, too, if one system of
+inequalities tells which these are.  If not, the condition makes scores infinite there instead of weights 0: so a row's
+maximum is read in the whole part.
 
 The rescaling is that of online softmax (Milakov and Gimelshein, 2018), in parts as in Flash-Decoding (Dao and others,
 2023).
@@ -64,6 +65,7 @@ class Rescaling(Builder):
         super().__init__(scop, weights.statement, weights.steps, steps)
         self.weights = weights
         self.seen = self.seen_parts()
+        self.seen_steps = None if self.seen is None else self._seen_steps()
 
     def done(self) -> tuple[Scop, frozenset[str]]:
         weights = self.weights
@@ -113,8 +115,9 @@ class Rescaling(Builder):
         """A reduction in parts; each divided by its ``total``, if there is one."""
         own = self.instances(statement, rows, step)
         assert statement.reduction is not None
-        domain = self._only_seen(own.whole.domain())
-        elements = domain.project_out(isl.dim_type.set, len(own.results), len(own.indices) - len(own.results))
+        parts = self._only_seen(own.whole.domain())
+        domain = self._only_seen_steps(parts, own.indices.index(step))
+        elements = parts.project_out(isl.dim_type.set, len(own.results), len(own.indices) - len(own.results))
         storage = self.storage(f"{statement.target}_parts", statement.target, own.results, statement)
         kept = storage if total is None else self.stored(replace(storage, name=self.free(f"{storage.name}_acc")))
         identity = Constant(REDUCTIONS[statement.reduction].identity(kept.dtype), kept.dtype, self.span)
@@ -154,15 +157,25 @@ class Rescaling(Builder):
     def seen_parts(self) -> isl.Set | None:
         """The rows and parts with weights that are not 0; None where these are all, or the maximum needs others."""
         weights = self.weights
-        statement, seen = weights.statement, weights.seen
         needs_all = lowered(weights.score) is not None or self._hands_out_maximum()
         if not weights.lowered or not weights.hides or (needs_all and not weights.sees_all_rows):
             return None
-        own = Instances(statement, "part", self.weights.rows, self.weights.step, self.part, self.first, self.steps)
-        found = own.whole.intersect_range(seen).domain()
+        found = self._in_parts(weights.seen)
         count = len(self.weights.rows) + 1
         found = found.project_out(isl.dim_type.set, count, found.dim(isl.dim_type.set) - count)
         return found.reset_tuple_id().remove_divs().coalesce()
+
+    def _seen_steps(self) -> isl.Set | None:
+        """The rows, parts and steps of weights that are not 0; None if loops over them would need more than bounds."""
+        found = self._in_parts(self.weights.seen).coalesce()
+        basic = found.get_basic_sets()
+        return found if len(basic) == 1 and basic[0].dim(isl.dim_type.div) == 0 else None
+
+    def _in_parts(self, instances: isl.Set) -> isl.Set:
+        """Some instances of the weights as those of parts."""
+        weights = self.weights
+        own = Instances(weights.statement, "part", weights.rows, weights.step, self.part, self.first, self.steps)
+        return own.whole.intersect_range(instances).domain()
 
     def _hands_out_maximum(self) -> bool:
         """Whether a maximum is also for others than the weights: of a row that sees nothing it is a low number then."""
@@ -179,6 +192,16 @@ class Rescaling(Builder):
         more = domain.dim(isl.dim_type.set) - count
         seen = self.seen.insert_dims(isl.dim_type.set, count, more).set_tuple_name(domain.get_tuple_name())
         return domain.intersect(seen)
+
+    def _only_seen_steps(self, domain: isl.Set, step: int) -> isl.Set:
+        """Those of some instances whose weights are not 0, where that is known of steps; ``step`` is their position."""
+        if self.seen_steps is None:
+            return domain
+        count = domain.dim(isl.dim_type.set)
+        names = [f"i{d}" for d in range(count)]
+        known = ", ".join([*names[: len(self.weights.rows) + 1], names[step]])
+        own = isl.Map(f"{{ {domain.get_tuple_name()}[{', '.join(names)}] -> part[{known}] }}")
+        return domain.intersect(self.seen_steps.apply(own.reverse()))
 
     def _taken(self, parts: _Parts, old: ScopStatement) -> isl.Set:
         """The instances of a sum that parts take.  Raises LegalityError if one of the others has a weight not 0."""
@@ -207,7 +230,7 @@ class Rescaling(Builder):
         storage = self.storage(f"{statement.target}_parts", statement.target, indices, statement, step)
         read = self.read(top.target, (*rows, self.part))
         value = own.value(self._seen_or_zero(), {self.weights.top: read})
-        domain = self._only_seen(own.whole.domain())
+        domain = self._only_seen_steps(self._only_seen(own.whole.domain()), len(indices) - 1)
         made = self.statement(own.name, "assign", domain, indices, storage, indices, value, None)
         reported = tuple((i, own.value(value, {})) for i, value in statement.reported)
         return replace(made, renumbered=reported), own

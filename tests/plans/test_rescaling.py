@@ -207,6 +207,8 @@ def test_parts_of_which_a_row_sees_nothing_are_left_out(condition: str) -> None:
     domains = [made.plan.scop.by_name[name].domain.count_val().to_python() for name in ("S1t", "S3", "S2s")]
     affine = not {"/", "%"} & {*condition}
     assert all(2 * count <= found < 2 * 65 * 5 and (found == 2 * count or not affine) for found in domains)
+    steps = [made.plan.scop.by_name[name].domain.count_val().to_python() for name in ("S1r", "S2r", "S3r", "S4r")]
+    assert all((found == 2 * seen.sum() * times) == affine for found, times in zip(steps, (1, 1, 1, 5), strict=True))
     q, k, v = arrays()
     expected = attention(np.where(seen, scores(q, k), -np.inf), v, 8**-0.5)
     np.testing.assert_allclose(tc.define(hidden(condition)).f(q, k, v), expected, rtol=2e-5, atol=2e-6)
