@@ -52,11 +52,15 @@ def tile_sizes(
         return tuple(min(given.get(m, 0) or extent, LARGEST) for m, extent in zip(members, full, strict=True))
     if scop.around is not None and scop.around.tiled:
         return _all_in_one(scop, cluster, members)
-    return _chosen(machine, scop, cluster, members, options, full)
+    sizes = _chosen(machine, scop, cluster, members, options, full)
+    if main_statement(scop, cluster).kind == "update":
+        return sizes
+    one = _all_in_one(scop, cluster, members)
+    return tuple(reach if size == e < reach < 2 * e else size for size, e, reach in zip(sizes, full, one, strict=True))
 
 
 def _all_in_one(scop: Scop, cluster: Cluster, members: tuple[int, ...]) -> tuple[int, ...]:
-    """What runs on the rows of a tile over time is one tile: they are counted from 0, so it reaches to the last."""
+    """Tiles that hold everything: they are counted from 0, so each reaches to the last element, not just as far."""
     points = coordinate_set(scop, cluster)
     return tuple(max(1, min(points.dim_max_val(m).to_python() + 1, LARGEST)) for m in members)
 
