@@ -147,11 +147,13 @@ def test_guards_are_computed_in_64_bits() -> None:
     agrees(text, np.arange(71583, dtype=np.float32))
 
 
-def test_an_index_beyond_32_bits_converts_to_64() -> None:
-    text = "def f(float(N) A) -> (int64(5) O) { O(i-2147483646) = int64(i) where i in 2147483646:2147483651 }"
+@pytest.mark.parametrize("first", [2147483646, 2147483645])
+def test_an_index_beyond_32_bits_converts_to_64(first: int) -> None:
+    """The second row begins where a tile does, so its loop ends at a sum of two constants."""
+    text = f"def f(float(N) A) -> (int64(5) O) {{ O(i-{first}) = int64(i) where i in {first}:{first + 5} }}"
     agrees(text, np.zeros(1, np.float32))
     found = tcomp.define(text).f(np.zeros(1, np.float32))
-    np.testing.assert_array_equal(found, np.arange(2147483646, 2147483651))
+    np.testing.assert_array_equal(found, np.arange(first, first + 5))
 
 
 def test_products_of_indices_are_proved_not_checked() -> None:
