@@ -84,7 +84,7 @@ def _scale(asked: Draw) -> Scale:
 
 def _case(choices: Choices, program: Program, target: str, relation: str, asked: Draw) -> Case:
     most = MOST_ON_DEVICE if target == "cuda" else MOST_THREADS
-    usual = 50 if asked.operands else 20
+    usual = 75 if asked.operands and asked.matrices else 50 if asked.operands else 20
     options = MappingOptions() if choices.chance(usual) else random_options(choices, target, most)
     if asked.operands and target.partition(":")[0] in ("simulator", "cuda") and _has_short_factors(program):
         options = replace(options, math=choices.pick(MATHS))

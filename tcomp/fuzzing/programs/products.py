@@ -190,4 +190,5 @@ class Products:
             zero = "0" if dtype in (FLOAT32, INT32, FLOAT64) else f"{dtype}(0)"
             read = f"constant_exterior({name}, {zero})({', '.join(operand.subscripts)})"
         wider = "float" if dtype.is_short_float else {INT8: "int32", UINT8: "int32", INT16: "int32"}.get(dtype)
-        return f"{wider}({read})" if wider and self._choices.chance(60) else read
+        # Sums of the type of short operands are no instruction's.
+        return f"{wider}({read})" if wider and self._choices.chance(90 if self._matrices else 60) else read
