@@ -230,11 +230,11 @@ class Derivation:
         first = all(earlier.name != version.name for earlier in self.versions[:position])
         copied = [self.copied(version, version.name, version.base)] if version.base and first else []
         own, *others = self.renamed(position, version)
+        if first and version.gaps is not None:
+            copied = [self.empty(version, version.name), *copied]
         declared = list(syntax.statements(self.function.definition.body))[position].declared
         if declared is not None and first and not copied and self.function.tensors[version.tensor].role == "temporary":
             own = replace(own, declared=syntax.Declared(declared.type))
-        if first and version.gaps is not None:
-            copied = [self.empty(version, version.name), *copied]
         return [*copied, own, *others]
 
     def empty(self, version: Version, own: str) -> syntax.Statement:

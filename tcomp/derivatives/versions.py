@@ -10,6 +10,7 @@ from tcomp.errors import DerivativeError, Diagnostic
 from tcomp.grammar.ranges.linear import linear
 from tcomp.grammar.ranges.polynomials import greatest, least
 from tcomp.grammar.ranges.symbolic import Span, Symbolic
+from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Function, Index, Range, Read, Statement, is_indirect, walk
 
 
@@ -153,6 +154,8 @@ def writes_all(position: int, function: Function, symbolic: Symbolic, box: tuple
     box = box or symbolic.boxes.get(statement.target)
     if box is None or any(depends_on_indices(given) for given in statement.ranges):
         return False
+    if statement.reduction is None and ranges_of(statement.value):
+        return False  # elements outside of a range that data give stay as they are
     seen: list[str] = []
     for subscript, whole in zip(statement.subscripts, box, strict=True):
         form = linear(subscript)

@@ -168,3 +168,21 @@ def test_ranges_that_may_overlap_are_no_rows() -> None:
     V, row, s = np.ones(5, np.float32), np.array([0, 3, 1, 5], np.int32), np.array([10, 1], np.float32)
     d_V = f.gradient(wrt=["V"])(V, row, s, np.ones(2, np.float32))
     np.testing.assert_array_equal(d_V, [10, 11, 11, 1, 1])
+
+
+def test_what_a_range_leaves_stays_as_it_was() -> None:
+    """A version that `=` writes in a range from data has the content before it elsewhere: gradients read that, too."""
+    f = tc.define("""def f(double(N) X, double(N) Y, int32(1) r) -> (O) {
+        T(i) = X(i) * X(i)
+        Q(i) = sin(T(i))
+        T(i) = Y(i) * T(i) where i in 0:N, i in 1:r(0)
+        O(i) = T(i) * Q(i)
+    }""").f
+    X, Y, w = np.linspace(0.1, 1, 6), np.linspace(2, 3, 6), np.linspace(1, 2, 6)
+    inside = np.array([0, 1, 1, 1, 0, 0], bool)
+    named = {"X": X, "Y": Y, "r": np.array([4], "i4"), "d_O": w}
+    backward = f.gradient(save=()).backward
+    d_X, d_Y = backward.reference(*(named[t.name] for t in backward.function.inputs))
+    by_square = np.where(inside, Y, 1) * (np.sin(X * X) + X * X * np.cos(X * X))
+    np.testing.assert_allclose(d_X, w * 2 * X * by_square)
+    np.testing.assert_allclose(d_Y, np.where(inside, w * X * X * np.sin(X * X), 0))

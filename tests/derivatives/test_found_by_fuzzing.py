@@ -11,6 +11,21 @@ import tcomp as tc
 from tcomp.fuzzing.gradients import check
 
 CASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "a declared tensor that is begun with zeros": (
+        (
+            "def f(double(4) X) -> (O) {"
+            " double T(2*i) = X(i) where i in 0:4  T(2*i + 1) = sin(X(i)) where i in 0:4"
+            " T(3*i) max= X(i) where i in 0:2  O(j) = T(j) where j in 0:8 }"
+        ),
+        {},
+    ),
+    "a settled choice leaves zeros without a type": (
+        (
+            "def f(double(N) A) -> (O) { T(i) = A(i) * A(i)"
+            " O(i) max=! T(r) - (0 >= 0 ? relu(A(i)) : clamp(repeat_edge(T)(r - 2), -3, 3)) where i in 0:N, r in 0:8 }"
+        ),
+        {"N": 13},
+    ),
     "a product that begins anew in a part": (
         "def f(double(N) A, double(N,K) B) -> (T) { T(i) = A(i) T(2*i) *=! B(i,k) where i in 0:3 }",
         {"N": 7, "K": 3},

@@ -193,9 +193,14 @@ def _is_number(expr: Expr) -> bool:
 
 
 def _tensors(expr: Expr) -> list[str]:
-    """The tensors whose elements an expression is made of; those in subscripts are not."""
-    if isinstance(expr, syntax.Apply) and expr.function.name not in INTRINSICS:
-        return [expr.function.name]
+    """The tensors whose elements an expression is made of; those in subscripts and conditions are not."""
+    match expr:
+        case syntax.Apply() if expr.function.name not in INTRINSICS:
+            return [expr.function.name]
+        case syntax.Conditional():
+            return [*_tensors(expr.then), *_tensors(expr.otherwise)]
+        case syntax.Binary(op=op) if op in _COMPARISONS:
+            return []
     own = [expr.name] if isinstance(expr, syntax.Name) else []
     return own + [tensor for child in syntax.children(expr) for tensor in _tensors(child)]
 
