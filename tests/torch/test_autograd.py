@@ -332,3 +332,12 @@ def test_jacobians_of_blocks() -> None:
     x = torch.rand(3, 2, dtype=torch.float64)
     torch.testing.assert_close(torch.func.jacrev(f)(x), torch.func.jacrev(theirs)(x))
     torch.testing.assert_close(torch.vmap(f)(x[None].repeat(2, 1, 1)), theirs(x)[None].repeat(2, 1))
+
+
+def test_a_stride_of_zero_is_refused_as_without_a_record() -> None:
+    """What calls save is decided by extents, which are no numbers then."""
+    f = tc.define("def f(float(H) I, float(R) K, const int S) -> (O) { O(h) +=! I(S*h+r) * K(r) }").f
+    image, K = torch.ones(5), torch.ones(2)
+    for own in (image, image.clone().requires_grad_()):
+        with pytest.raises(tc.TcompError, match="h is unconstrained"):
+            f(own, K, 0)
