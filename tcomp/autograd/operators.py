@@ -55,6 +55,12 @@ def operator_of(operation: Derivable, choices: Choices = Choices()) -> Operator:
     return known
 
 
+def operation_behind(overload: Any) -> Derivable | None:
+    """The operation that an operator of torch runs with default choices; None of operators that are not ours."""
+    known = _REGISTERED.get(str(getattr(overload, "_name", "")).removesuffix(".default"))
+    return None if known is None or known[1].choices != Choices() else known[1].operation
+
+
 def _registered(operation: Derivable, choices: Choices) -> Operator:
     settings, name = operation.registration, operation.function.name
     identity = repr((str(operation.function.definition), choices, settings, _SCHEMAS))

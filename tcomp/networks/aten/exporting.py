@@ -12,11 +12,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from tcomp.autograd.operators import operation_behind
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.networks.aten.decomposing import constant, simplified
 from tcomp.networks.aten.single import import_single
 from tcomp.networks.importing import RULES, Builder, Node
-from tcomp.networks.network import Network, Value
+from tcomp.networks.network import Definition, Network, Value
 from tcomp.networks.texts import general
 
 
@@ -77,24 +78,48 @@ def _network(program: ExportedProgram, name: str, fallback: frozenset[str]) -> N
     walk = _Walk(Builder(name), fallback)
     state: Mapping[str, Any] = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
-        if spec.kind is InputKind.USER_INPUT:
+        if spec.kind in (InputKind.USER_INPUT, InputKind.TOKEN):
             continue
         if not isinstance(tensor := state.get(str(spec.target)), torch.Tensor):
             raise NetworkError(f"{spec.target} of the module is no tensor")
         walk.parameter(spec.arg.name, str(spec.target), tensor.detach().cpu())
     outputs: list[Value] = []
+    checks = _checks(program)
     for node in program.graph.nodes:
+        if node in checks:
+            continue
         if node.op == "placeholder" and node.name not in walk.known:
             walk.known[node.name] = walk.builder.add(node.name, *_type(node), "input")
         elif node.op == "call_function":
             walk.call(node)
         elif node.op == "output":
             kinds = [spec.kind for spec in program.graph_signature.output_specs]
-            if any(kind is not OutputKind.USER_OUTPUT for kind in kinds):
+            if any(kind not in (OutputKind.USER_OUTPUT, OutputKind.TOKEN) for kind in kinds):
                 raise NetworkError("the module changes its buffers")
-            for result in node.args[0]:
+            for result in (found for found in node.args[0] if found not in checks):
                 outputs.append(walk.as_result(walk.known[result.name], outputs))
     return walk.builder.network(outputs)
+
+
+def _checks(program: ExportedProgram) -> frozenset[Any]:
+    """The nodes that only keep checks of results in order, as of the matrices that have no inverse.
+
+    Raises NetworkError for anything else that is kept in order.
+    """
+    signature = program.graph_signature
+    names = {spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.TOKEN}
+    found: set[Any] = set()
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in names:
+            found.add(node)
+        elif node.op == "call_function" and any(read in found for read in node.all_input_nodes):
+            if node.target is torch.ops.higher_order.with_effects and str(node.args[1]) not in _CHECKING:
+                raise NetworkError(f"{node.args[1]} has no rule (node {node.name})")
+            found.add(node)
+    return frozenset(found)
+
+
+_CHECKING = frozenset(("aten._linalg_check_errors.default",))
 
 
 class _Walk:
@@ -132,6 +157,8 @@ class _Walk:
             made = _outside(self.builder, node, self.known)
             if not isinstance(node.meta.get("val"), (list, tuple)):
                 (made,) = made
+        elif (own := operation_behind(node.target)) is not None:
+            made = _own(self.builder, node, own, self.known)
         else:
             made = import_single(self.builder, _node(node, self.known))
         if isinstance(made, list):
@@ -153,6 +180,35 @@ class _Walk:
             return False
         self.known[node.name] = self.builder.weight(node.name, found.contiguous().numpy())
         return True
+
+
+def _own(builder: Builder, node: Any, operation: Any, known: Mapping[str, Value]) -> Value | list[Value]:
+    """A call of an operation of tcomp, as of a layer in three lines, as its text."""
+    function = operation.function
+    given = dict(zip((tensor.name for tensor in function.inputs), node.args, strict=False)) | dict(node.kwargs)
+    results = node.meta.get("val")
+    several = isinstance(results, (list, tuple))
+    kinds = [
+        Node(
+            f"{node.name}_{number}" if several else node.name,
+            str(node.target),
+            {},
+            tuple(result.shape),
+            str(result.dtype).removeprefix("torch."),
+        )
+        for number, result in enumerate(results if several else [results])
+    ]
+    arguments, constants = [], {}
+    for tensor in function.inputs:
+        found = given.get(tensor.name)
+        if tensor.role == "const" and isinstance(found, int | float):
+            constants[tensor.name] = found
+        elif isinstance(found, torch.fx.Node):
+            arguments.append(known[found.name])
+        else:
+            raise kinds[0].refuse(f"takes {found!r} for {tensor.name}", "tensors, and numbers for constants, are known")
+    made = builder.several(kinds, Definition(function.name, str(function.definition)), arguments, **constants)
+    return made if several else made[0]
 
 
 def _outside(builder: Builder, node: Any, known: Mapping[str, Value]) -> list[Value]:
