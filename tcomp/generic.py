@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from tcomp.grammar import Generic
 from tcomp.grammar.calls.generics import chosen, named_type
 from tcomp.grammar.tree.diagnostics import did_you_mean
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.operation import Operation
+from tcomp.operation import Operation, is_traced
 from tcomp.runtime.arguments import is_scalar
 from tcomp.runtime.calls import ordered
 from tcomp.runtime.kernel import Kernel
@@ -99,6 +100,20 @@ class GenericOperation(Operation):
         by_scalars, _ = chosen(self.generic.definition, [(n, d, w) for n, d, w in scalars if d is not None])
         return self._instance(self.generic.first_types | by_scalars | found)
 
+    def _traced(self, given: Sequence[Any]) -> Operation:
+        """The operation for what typed parameters are given, in a call that a compiler of torch goes through."""
+        key = tuple([type(a) if type(a) in (bool, int, float) else a.dtype for a in given])
+        _choose(self, key)
+        return self._known[key]
+
+    def choose(self, types: tuple[Any, ...]) -> None:
+        """Make the operation for the types of what typed parameters are given: dtypes, or Python's of numbers."""
+        if types not in self._known:
+            placeholders: list[Any] = [None] * len(self.generic.definition.inputs)
+            for k, found in zip(self._typed, types, strict=True):
+                placeholders[k] = found() if found in (bool, int, float) else _Typed(found)
+            self._known[types] = self.chosen(placeholders)
+
     def _contradiction(self, name: str, first: tuple[DType, str], second: tuple[DType, str]) -> Diagnostic:
         parameter = next(p for p in self.generic.definition.inputs if p.name.name == second[1])
         message = f"{self.name}: {name} is {first[0]} by {first[1]}, but {second[0]} by {second[1]}"
@@ -135,6 +150,9 @@ class GenericOperation(Operation):
             arguments, named = ordered(self.function, arguments, named), {}
         if self.registration.autocast is not None:
             arguments = _autocast(arguments, self.registration.autocast)
+        if "torch" in sys.modules and is_traced():
+            traced = self._traced([arguments[k] for k in self._typed])
+            return traced(*arguments, out=out, target=target, options=options, unchecked=unchecked)
         try:
             key = tuple([arguments[k].dtype for k in self._typed])
             operation = self._known.get(key)
@@ -205,6 +223,13 @@ class GenericOperation(Operation):
         return self.chosen(arguments).result_types(*arguments)
 
 
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """In the place of an array of which only the type is asked."""
+
+    dtype: Any
+
+
 class _Derived:
     """The gradients of a def for the types that have been met."""
 
@@ -233,6 +258,12 @@ class GenericGradient(Gradient):
         """As for any gradient, for the types of the arrays."""
         arguments, choices = self.inputs_in_order(arguments, choices)
         return self.typed.chosen(arguments).with_value(*arguments, cotangents=cotangents, **choices)
+
+
+def _choose(operation: GenericOperation, types: tuple[Any, ...]) -> None:
+    from tcomp.autograd.dispatch import choose  # noqa: PLC0415  (it imports torch)
+
+    choose(operation, types)
 
 
 def _dtype(value: Any) -> DType:

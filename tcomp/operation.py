@@ -116,7 +116,7 @@ class Operation(Differentiable):
             if has_sparse(arguments, named):
                 arguments, named = with_parts(self.function, arguments, named)
             arguments = self._in_order(arguments, named)
-        if arguments and type(arguments[0]) is not ndarray and "torch" in sys.modules and _is_traced():
+        if arguments and type(arguments[0]) is not ndarray and "torch" in sys.modules and is_traced():
             return _traced_call(self, arguments, out, target, options, unchecked)
         for chosen, direct in self._quick.recent:
             if chosen[0] is target and chosen[1] is options and chosen[2] is unchecked:
@@ -396,7 +396,7 @@ class Operation(Differentiable):
         return self._chosen.get((layout, made.unchecked, place), lambda: chosen_kernel(made, place, choice))
 
 
-def _is_traced() -> bool:
+def is_traced() -> bool:
     """Whether a compiler of torch, which has been imported, goes through a call."""
     compiler = getattr(sys.modules["torch"], "compiler", None)
     return compiler is not None and compiler.is_compiling()

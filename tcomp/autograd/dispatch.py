@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -89,6 +89,16 @@ def traced(
     check_out(operation.function, given, outs)
     packet.out(*given, *outs)
     return outs[0] if len(outs) == 1 else outs
+
+
+class _Choosing(Protocol):
+    def choose(self, types: tuple[Any, ...]) -> None: ...
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def choose(operation: _Choosing, types: tuple[Any, ...]) -> None:
+    """Make an operation for the types of tensors while a call is traced: a compiler does not go through that."""
+    operation.choose(types)
 
 
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]

@@ -49,6 +49,19 @@ def test_compile_before_any_call() -> None:
     torch.testing.assert_close(a.grad, b.detach().sum(1).expand(4, 3))
 
 
+def test_compile_of_element_types_before_any_call() -> None:
+    """Which types a def is for is not traced; numbers have Python's."""
+    operation = tc.define("def scaled<T>(T(N) X, T a) -> (T(N) Y) { Y(n) = a * X(n) * X(n) }").scaled
+    compiled = torch.compile(operation, fullgraph=True, backend="aot_eager")
+    for dtype in (torch.float32, torch.float64):
+        x = torch.arange(4, dtype=dtype, requires_grad=True)
+        y = compiled(x, 2.0)
+        assert y.dtype == dtype
+        y.sum().backward()
+        torch.testing.assert_close(x.grad, 4 * x.detach())
+        torch.testing.assert_close(compiled(x, torch.tensor(3, dtype=dtype)), 3 * x * x)
+
+
 @pytest.mark.parametrize("name", ["softmax", "conv", "several"])
 def test_compiled_is_eager(ops: tc.Module, name: str) -> None:
     indices = torch.arange(5, dtype=torch.int32)
