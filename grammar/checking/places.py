@@ -94,7 +94,11 @@ class Places:
     def _is_right(self, statement: Statement, reduced: tuple[str, ...]) -> bool:
         """Report targets that do not fit the indices, and places that data choose."""
         targets, operator = (statement.target, *statement.others), statement.operator
-        if not reduced:
+        chosen = [s for s in statement.subscripts or () if any(isinstance(e, Apply) for e in _walk(s))]
+        if chosen:
+            message = f"`{operator}` cannot write to elements that data choose"
+            self.report.error(message, chosen[0].span, "find the extremum by `max=!` first")
+        elif not reduced:
             message = f"`{operator}` says at which index an extremum stands, but no index stands on the right alone"
             hint = f"as in `{statement.target}(n) {operator} A(n, k)`"
             self.report.error(message, statement.operator_span, hint)
@@ -105,9 +109,6 @@ class Places:
             subscripts = f"({', '.join(map(str, statement.subscripts))})" if statement.subscripts else ""
             hint = f"write `{fitting}{subscripts} {operator} ...`"
             self.report.error(message, statement.operator_span, hint)
-        elif chosen := [s for s in statement.subscripts or () if any(isinstance(e, Apply) for e in _walk(s))]:
-            message = f"`{operator}` cannot write to elements that data choose"
-            self.report.error(message, chosen[0].span, "find the extremum by `max=!` first")
         elif len({t.name for t in targets}) < len(targets):
             self.report.error("one tensor cannot hold two coordinates", statement.target.span)
         else:

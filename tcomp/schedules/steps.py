@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 
 from tcomp.loops.unrolling import MOST_COPIES
 from tcomp.mapping.fusion.inlining import can_inline, inlined
@@ -120,6 +121,10 @@ def unroll(state: State, stage: Stage, loop: str, size: int | None = None) -> St
     copies = stage.loop(loop).extent
     if stage.place is None and copies > MOST_COPIES:
         raise ScheduleError(f"{loop} of {stage.name} has {copies} iterations; no more than {MOST_COPIES} are unrolled")
+    bodies = copies * prod(other.extent for other in stage.loops if other.how == COPIES)
+    if stage.place is None and bodies > MOST_COPIES**2:
+        message = f"{loop} of {stage.name} would have {bodies} copies with the loops that are unrolled already"
+        raise ScheduleError(f"{message}; no more than {MOST_COPIES**2} are written")
     return _running(state, stage, COPIES, (loop,))
 
 

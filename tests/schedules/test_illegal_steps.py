@@ -149,6 +149,7 @@ def test_illegal_steps_are_refused_with_a_pair_that_shows_it(number: int) -> Non
 
 def test_what_the_passes_cannot_do_says_so() -> None:
     blur, mm = schedule("blur"), schedule("mm")
+    long = operation("mm").schedule(sizes={"M": 40, "N": 50, "K": 30})
     for step, message in (
         (lambda: blur["Q"], "there is no stage 'Q'; the stages are B, O"),
         (lambda: blur.split("y", 4), "say of which stage"),
@@ -176,6 +177,7 @@ def test_what_the_passes_cannot_do_says_so() -> None:
         (lambda: blur["O"].inline(), "only what one statement computes element by element"),
         (lambda: blur["O"].unroll(4), "O has no loop 4"),
         (lambda: blur["O"].vectorize("x").unroll("x"), "so it is not unrolled"),
+        (lambda: long["C"].unroll("m").unroll("n").unroll("k"), "would have 60000 copies"),
         (lambda: blur["O"].auto().unroll("x"), "do not take this"),
         (lambda: mm["C"].reorder("k", "m", "n").unroll("k").tensorize(), "k of C is inside an operation"),
         (lambda: blur["O"].blocks(4), "say auto"),
