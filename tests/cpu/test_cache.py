@@ -27,6 +27,7 @@ from tcomp.backends.host import native, toolchain
 from tcomp.runtime import specialisation
 from tcomp.storage import cache
 from tcomp.storage.cache import CacheWarning, store
+from tcomp.storage.entries import pack
 from tcomp.storage.eviction import COUNTER
 
 pytestmark = pytest.mark.sweep(2)
@@ -336,7 +337,7 @@ def test_a_full_disk_is_said_once(monkeypatch: pytest.MonkeyPatch, home: Path) -
         def __exit__(self, *error: object) -> None:
             pass
 
-        def write(self, content: bytes) -> int:
+        def writelines(self, parts: object) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     store()
@@ -458,7 +459,7 @@ def test_nothing_is_exported_that_no_import_would_take(
 
 
 def test_import_takes_sound_entries_only(tmp_path: Path, home: Path) -> None:
-    good = cache.pack("kernel", KEY, "label", b"payload")
+    good = pack("kernel", KEY, "label", b"payload")
     members = {
         f"kernel-{KEY}": good,
         f"kernel-{OTHER_KEY}": good,

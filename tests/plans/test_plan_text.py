@@ -119,10 +119,10 @@ def test_a_reduction_of_elements_along_a_constant_index_reads_back() -> None:
 
 def test_interchanged_loops_run() -> None:
     operation = tc.define("def f(float(N,M) A) -> (B) { B(i,j) = 2 * A(i,j) }")["f"]
-    made = operation.compile(sizes={"N": 6, "M": 5})
+    made = operation.compile(sizes={"N": 6, "M": 5}, options="tile=4x3")
     rows = "{ S0[i0, i1] -> [(i0)] }, { S0[i0, i1] -> [(i1)] }"
     text = made.stages["nest"].replace(rows, "{ S0[i0, i1] -> [(i1)] }, { S0[i0, i1] -> [(i0)] }")
-    kernel = operation.compile(sizes={"N": 6, "M": 5}, plan=text)
+    kernel = operation.compile(sizes={"N": 6, "M": 5}, options="tile=4x3", plan=text)
     assert kernel.source != made.source
     A = np.arange(30, dtype=np.float32).reshape(6, 5)
     assert (kernel(A) == 2 * A).all()
