@@ -93,6 +93,7 @@ def _imported(name: str) -> ModuleType | None:
 
 
 _SIZES = {
+    "AffineGrid": 1,
     "Expand": 1,
     "Pad": 1,
     "OneHot": 1,

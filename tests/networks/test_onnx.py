@@ -187,3 +187,59 @@ def test_operators_without_a_rule_may_run_outside() -> None:
     net = tc.compile_network(model, fallback={"onnx.Det"})
     assert mismatch(net(x), [-np.linalg.det(x)]) is None
     assert [step.kernel is None for step in net.steps] == [False, True, False]
+
+
+def _single(operator: str, *weights: Any, outputs: int = 1, shape: tuple[int, ...], **attributes: Any) -> Any:
+    names = [f"w{k}" for k in range(len(weights))]
+    kept = [onnx.numpy_helper.from_array(w, n) for w, n in zip(weights, names, strict=True)]
+    results = [f"y{k}" for k in range(outputs)]
+    node = helper.make_node(operator, ["x", *names], results, **attributes)
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [onnx.ValueInfoProto(name=name) for name in results],
+        kept,
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    return onnx.shape_inference.infer_shapes(made)
+
+
+def test_half_of_an_odd_border_of_a_transposed_convolution_is_in_front() -> None:
+    """Unless SAME_UPPER is said: so does the operator's page, and ONNX Runtime."""
+    x, w = np.arange(1, 4, dtype=np.float32).reshape(1, 1, 3), np.float32([1, 10, 100]).reshape(1, 1, 3)
+    model = _single("ConvTranspose", w, shape=x.shape, strides=[2], output_shape=[6])
+    whole = np.float32([1, 10, 102, 20, 203, 30, 300])
+    np.testing.assert_array_equal(tc.compile_network(model)(x).ravel(), whole[1:])
+
+
+def test_functions_of_what_is_no_number() -> None:
+    x = np.float32([np.nan, -1, 2])
+    wanted = np.float32([np.nan, 2 * np.expm1(-0.5), 2])
+    np.testing.assert_allclose(tc.compile_network(_single("Celu", shape=(3,), alpha=2.0))(x), wanted, rtol=1e-6)
+    rows = np.float32([[-np.inf, -np.inf], [np.inf, 1], [1000, 1000]])
+    model = _single("ReduceLogSumExp", np.int64([1]), shape=(3, 2), keepdims=0)
+    np.testing.assert_allclose(tc.compile_network(model)(rows), [-np.inf, np.inf, 1000 + np.log(2)], rtol=1e-6)
+
+
+def test_scales_that_data_give() -> None:
+    x = np.float32([[-1, 0, 3], [0.5, 1, 2]])
+    rounded, scale, zero = tc.compile_network(_single("DynamicQuantizeLinear", shape=(2, 3), outputs=3))(x)
+    assert scale == np.float32(4 / 255)
+    assert zero == 64
+    np.testing.assert_array_equal(rounded, np.rint(x / scale).astype(int) + 64)
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+@pytest.mark.parametrize("size", [(1, 1, 3, 4), (2, 3, 2, 3, 4)], ids=str)
+def test_grids_of_maps(size: tuple[int, ...], aligned: int) -> None:
+    axes = len(size) - 2
+    maps = np.random.default_rng(1).standard_normal((size[0], axes, axes + 1)).astype(np.float32)
+    found = tc.compile_network(_single("AffineGrid", np.int64(size), shape=maps.shape, align_corners=aligned))(maps)
+    middles = [np.linspace(-1, 1, n) if aligned else (2 * np.arange(n) + 1) / n - 1 for n in size[2:]]
+    places = np.stack([*np.meshgrid(*middles, indexing="ij")[::-1], np.ones(size[2:])], -1)
+    np.testing.assert_allclose(found, np.einsum("...k,nik->n...i", places, maps), rtol=1e-5, atol=1e-6)
+
+
+def test_huge_batches_are_told_apart_at_once() -> None:
+    assert tc.compile_network(_single("Relu", shape=(2**33,))).network.inputs[0].shape == (2**33,)

@@ -208,3 +208,15 @@ def test_orders_are_the_same_on_kernels_with_equal_elements_and_without_numbers(
     values, places = net(y)
     torch.testing.assert_close(values, torch.topk(y, 6)[0], equal_nan=True)
     assert places.tolist() == [[3, 4, 0, 2, 1, 5], [1, 0, 2, 5, 3, 4]]
+
+
+def test_logarithms_of_sums_of_rows_with_infinities() -> None:
+    agree(lambda y: torch.logsumexp(y, 1), torch.tensor([[-np.inf] * 2, [1000, 1001], [np.inf, 1], [np.nan, 1]]))
+
+
+def test_what_has_no_rule_is_named_where_its_result_is_checked_in_order() -> None:
+    inverse, x = Apply(torch.linalg.inv).eval(), 2 * torch.eye(3)
+    with pytest.raises(tc.NetworkError, match=r"aten\.linalg_inv_ex\.default has no rule"):
+        tc.networks.from_torch(inverse, (x,))
+    net = tc.compile_network(inverse, x, fallback={"aten.linalg_inv_ex.default"})
+    assert torch.equal(net(x), inverse(x))

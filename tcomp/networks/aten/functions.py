@@ -79,8 +79,8 @@ def logsumexp(b: Builder, n: Node, *, x: Value, dim: Sequence[int], keepdim: boo
     """Shifted by the largest element, so that nothing overflows."""
     rank = len(x.shape)
     axes = sorted({axis % rank for axis in dim}) if dim else list(range(rank))
-    body = ("log_sum_exp", "+=!", "exp({x} - {m})", "log({y}) + {m}")
-    return b.call(n, general.reduction(*body, rank, axes, keepdim, x.dtype, "max=!"), [x])
+    symbol, body, after, first = general.LOG_SUM_EXP
+    return b.call(n, general.reduction("log_sum_exp", symbol, body, after, rank, axes, keepdim, x.dtype, first), [x])
 
 
 @rule("aten.gather.default")

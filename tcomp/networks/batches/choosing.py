@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isqrt
 
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputiles import CACHES
@@ -37,7 +38,7 @@ class Work:
 
 def turns(works: Sequence[Work], batch: int, machine: Machine) -> tuple[int, ...]:
     """In how many turns each kernel goes over the batch, those of neighbours together; 1 is all at once."""
-    counts = [n for n in range(1, batch + 1) if batch % n == 0]
+    counts = _divisors(batch)
     made = {n: _Costs(works, n, machine) for n in counts}
     border = _borders(works, made[1])
     best: dict[int, tuple[float, tuple[int, ...]]] = {1: (0.0, ())}
@@ -52,6 +53,12 @@ def turns(works: Sequence[Work], batch: int, machine: Machine) -> tuple[int, ...
             found[now] = cost + made[now].steps[step], (*best[before][1], now)
         best = found
     return min(best.values(), key=lambda way: way[0])[1] if best else ()
+
+
+def _divisors(number: int) -> list[int]:
+    """All divisors of a batch; of one beyond 2^32 those that are at most 2^16, and their quotients."""
+    small = [n for n in range(1, min(isqrt(number), 1 << 16) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 class _Costs:

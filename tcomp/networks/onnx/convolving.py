@@ -117,7 +117,7 @@ def conv_transpose(
         extra = output_padding or [0] * axes
         for k in range(axes):
             whole = reach[k] + extra[k] - after[k]
-            low[k] = whole - whole // 2 if auto_pad == "SAME_LOWER" else whole // 2
+            low[k] = whole // 2 if auto_pad == "SAME_UPPER" else whole - whole // 2
     each = windows.AXES[axes].upper()
     most = [max(r, p + e) for r, p, e in zip(reach, low, after, strict=True)]
     constants = {"G": group} | window.numbers("SD")

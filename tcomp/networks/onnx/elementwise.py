@@ -62,7 +62,7 @@ ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide
 
 WITH_NUMBERS = {
     "Elu": ("{a} > 0 ? {a} : alpha * expm1({a})", ("alpha",)),
-    "Celu": ("fmax({a}, 0.0) + fmin(alpha * expm1({a} / alpha), 0.0)", ("alpha",)),
+    "Celu": ("{a} > 0 ? {a} : alpha * expm1({a} / alpha)", ("alpha",)),
     "Selu": ("{a} > 0 ? gamma_ * {a} : gamma_ * alpha * expm1({a})", ("alpha", "gamma")),
     "LeakyRelu": ("{a} > 0 ? {a} : alpha * {a}", ("alpha",)),
     "ThresholdedRelu": ("{a} > alpha ? {a} : 0.0", ("alpha",)),

@@ -10,7 +10,7 @@ import numpy as np
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Value, retyped
 from tcomp.networks.onnx.operands import FLOATS, OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.texts.general import conversion, places, reduction, running
+from tcomp.networks.texts.general import LOG_SUM_EXP, conversion, places, reduction, running
 
 REDUCTIONS = {
     "Sum": ("+=!", "{x}", "", ""),
@@ -22,7 +22,7 @@ REDUCTIONS = {
     "L2": ("+=!", "{x} * {x}", "sqrt({y})", ""),
     "SumSquare": ("+=!", "{x} * {x}", "", ""),
     "LogSum": ("+=!", "{x}", "log({y})", ""),
-    "LogSumExp": ("+=!", "exp({x} - {m})", "log({y}) + {m}", "max=!"),
+    "LogSumExp": LOG_SUM_EXP,
 }
 """How elements are combined, what of each, what is done to the result, and what is reduced before."""
 

@@ -14,7 +14,7 @@ from tcomp.networks.network import Value, retyped
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
 from tcomp.networks.texts.elements import at, indices
 from tcomp.networks.texts.general import definition, tensor, typed
-from tcomp.networks.texts.sampling import grid_sample
+from tcomp.networks.texts.sampling import affine_grid, grid_sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +175,14 @@ def grid_sampled(
     if not fits or {X.dtype, grid.dtype} != {"float32"}:
         raise n.refuse("reads volumes, by cubes, mirrored, or others than float32", "linear and nearest are known")
     return b.call(n, grid_sample(mode == "nearest", padding_mode == "border", bool(align_corners)), [X, grid])
+
+
+@rule("onnx.AffineGrid")
+def affine_gridded(b: OnnxBuilder, n: OnnxNode, *, theta: Operand, size: Operand, align_corners: int) -> Value:
+    extents = (n.integers(size, "the size") or ())[2:]
+    if theta.dtype != "float32":
+        raise n.refuse(f"takes {theta.dtype}", "float32 is known")
+    if theta.shape[1:] != (len(extents), len(extents) + 1):
+        raise n.refuse(f"takes maps of {theta.shape[1:]} for {len(extents)} coordinates")
+    constants = {f"Q{c}": extent for c, extent in zip("DHW"[3 - len(extents) :], extents, strict=True)}
+    return b.call(n, affine_grid(len(extents), bool(align_corners)), [theta], **constants)

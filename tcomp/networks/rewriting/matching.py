@@ -169,26 +169,27 @@ class _Matcher:
 
     def _statement(self, statement: syntax.Statement, call: Call, state: _State) -> Iterator[_State]:
         definition = self.graph.network.definitions[call.function]
-        if statement.subscripts is None:
-            assert isinstance(statement.value, syntax.Apply)
-            yield from self._call(statement.value, definition, call, state)
+        value, subscripts = statement.value, statement.subscripts or ()
+        words = {word.name for word in self.instance.choice.values()}
+        if isinstance(value, syntax.Apply) and value.function.name in words:
+            yield from self._call(value, definition, call, state)
             return
         tree = parsed(definition) if definition.pointwise else None
         if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], syntax.Statement):
             return
         body = tree.body[0]
         own = [str(s) for s in body.subscripts or ()]
-        if body.operator != "=" or body.clauses or len(own) != len(statement.subscripts):
+        if body.operator != "=" or body.clauses or len(own) != len(subscripts):
             return
         shape = self.graph.values[call.results[0]].shape
-        if any(str(s) == "0" and n != 1 for s, n in zip(statement.subscripts, shape, strict=True)):
+        if any(str(s) == "0" and n != 1 for s, n in zip(subscripts, shape, strict=True)):
             return
-        axes = {str(s): c for s, c in zip(statement.subscripts, own, strict=True) if str(s) != "0"}
+        axes = {str(s): c for s, c in zip(subscripts, own, strict=True) if str(s) != "0"}
         names = [parameter.name.name for parameter in tree.inputs]
         arguments = iter(call.arguments)
         constants = dict(call.constants)
         given: dict[str, str | Number] = {n: constants[n] if n in constants else next(arguments) for n in names}
-        yield from self._expression(statement.value, body.value, axes, given, state)
+        yield from self._expression(value, body.value, axes, given, state)
 
     def _call(self, value: syntax.Apply, definition: Definition, call: Call, state: _State) -> Iterator[_State]:
         """A call of a def by its name, or by a word that stands for it."""

@@ -122,6 +122,10 @@ def conversion(rank: int, before: str, after: str) -> Definition:
     return pointwise(f"to_{after}", body, [(shape, before)], shape, after, convert=after != "bool")
 
 
+LOG_SUM_EXP = ("+=!", "exp({x} - {m})", "abs({m}) < 1.0 / 0.0 ? log({y}) + {m} : {m}", "max=!")
+"""The logarithm of a sum of exponentials, for `reduction`; of rows whose largest element is infinite, that element."""
+
+
 def reduction(
     name: str,
     symbol: str,

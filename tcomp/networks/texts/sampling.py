@@ -33,3 +33,24 @@ def grid_sample(nearest: bool, border: bool, aligned: bool) -> Definition:
     else:
         lines.append("Y(n,c,p,q) +=! b(n,p,q,i) * a(n,p,q,j) * X(n,c,v(n,p,q,i),u(n,p,q,j))")
     return definition(name, ["float(N,C,H,W) X", "float(N,P,Q,2) G"], "Y", lines)
+
+
+def affine_grid(axes: int, aligned: bool) -> Definition:
+    """Where the elements of an image of ``Q...`` lie in another one, by a map of coordinates from -1 to 1, x first.
+
+    The coordinates are those of the middles of elements; -1 and 1 are the outermost ones if ``aligned``, else edges.
+    """
+    letters = ["d", "h", "w"][3 - axes :]
+    left, extents = ",".join(letters), [f"Q{c.upper()}" for c in letters]
+    parameters = [f"float(N,{axes},{axes + 1}) T", *(f"const int {extent}" for extent in extents)]
+    lines = []
+    for c, extent in zip(letters, extents, strict=True):
+        if aligned:
+            middle = f"{extent} == 1 ? 0.0 : float({c}) * 2.0 / float(max({extent} - 1, 1)) - 1.0"
+        else:
+            middle = f"(2.0 * float({c}) + 1.0) / float({extent}) - 1.0"
+        lines.append(f"at_{c}({c}) = {middle} where {c} in 0:{extent}")
+    terms = [f"T(n,i,{k}) * at_{c}({c})" for k, c in enumerate(reversed(letters))]
+    ranges = ", ".join(f"{c} in 0:{extent}" for c, extent in zip(letters, extents, strict=True))
+    lines.append(f"Y(n,{left},i) = {' + '.join(terms)} + T(n,i,{axes}) where {ranges}")
+    return definition(f"affine_grid_{axes}d{'_aligned' if aligned else ''}", parameters, "Y", lines)
