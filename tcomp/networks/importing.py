@@ -66,6 +66,8 @@ class Builder:
     """Operators that run outside of tcomp."""
     arguments: tuple[str, ...] = ("float32", "int64", "int32", "bool")
     results: tuple[str, ...] = ("float32", "int64", "int32", "bool")
+    converted: tuple[str, ...] = ("uint8", "int8", "int16", "float16", "float64")
+    """Types of what conversions alone take, as images in bytes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -113,7 +115,8 @@ class Builder:
         if definition.view and given[0].dtype == first.dtype:
             definition = retyped(definition, first.dtype)
         for value in given:
-            fits = value.dtype in self.arguments and SPELLED.get(value.dtype, value.dtype) in definition.text
+            known = (*self.arguments, *(self.converted if definition.converts else ()))
+            fits = value.dtype in known and SPELLED.get(value.dtype, value.dtype) in definition.text
             if not fits:
                 raise first.refuse(f"takes {value.name} of {value.dtype}", f"known are {', '.join(self.arguments)}")
         for node in nodes:

@@ -53,8 +53,8 @@ class Definition:
     A ``view`` moves its argument's elements, or takes some: ``("reshape",)``, ``("permute", 1, 0)``,
     ``("take", axis)``, ``("select", axis)``.  What is ``pointwise`` makes each element of the elements at its own
     place, which operands repeated along an axis have several of.  A convolution takes an image, a kernel whose first
-    axis is that of the filters, and perhaps a bias; ``biased`` is the one that does.  What runs ``outside`` has no
-    text: this function takes arrays and gives the results.
+    axis is that of the filters, and perhaps a bias; ``biased`` is the one that does.  What ``converts`` only changes
+    the type of elements.  What runs ``outside`` has no text: this function takes arrays and gives the results.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Definition:
     view: tuple[str | int, ...] = ()
     pointwise: bool = False
     biased: Definition | None = None
+    converts: bool = field(default=False, compare=False)
     outside: Callable[..., Sequence[Any]] | None = field(default=None, compare=False)
 
 

@@ -220,3 +220,12 @@ def test_what_has_no_rule_is_named_where_its_result_is_checked_in_order() -> Non
         tc.networks.from_torch(inverse, (x,))
     net = tc.compile_network(inverse, x, fallback={"aten.linalg_inv_ex.default"})
     assert torch.equal(net(x), inverse(x))
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "float16", "float64"])
+def test_inputs_of_other_types_are_converted_first(kind: str) -> None:
+    x = torch.tensor([0, 1, 7, 100]).to(getattr(torch, kind))
+    module = Apply(lambda y: torch.relu(y.float() / 255 - 0.01)).eval()
+    torch.testing.assert_close(tc.compile_network(module, x)(x), module(x))
+    with pytest.raises(tc.NetworkError, match=f"of {kind}"):
+        tc.networks.from_torch(Apply(lambda y: y + y).eval(), (x,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -119,7 +120,8 @@ def conversion(rank: int, before: str, after: str) -> Definition:
     """Elements as those of another type."""
     shape = tuple(range(2, 2 + rank))
     body = "{a} != 0" if after == "bool" else "{a}"
-    return pointwise(f"to_{after}", body, [(shape, before)], shape, after, convert=after != "bool")
+    made = pointwise(f"to_{after}", body, [(shape, before)], shape, after, convert=after != "bool")
+    return replace(made, converts=True)
 
 
 LOG_SUM_EXP = ("+=!", "exp({x} - {m})", "abs({m}) < 1.0 / 0.0 ? log({y}) + {m} : {m}", "max=!")
