@@ -48,7 +48,7 @@ ABOVE = (
     Storey(
         "networks",
         "whole networks, as\nchains of kernels",
-        _of("networks", "algorithms aten batches lowering onnx precision rewriting studies texts"),
+        _of("networks", "algorithms aten batches kept lowering onnx precision rewriting studies texts"),
     ),
     Storey("schedules", "loops by hand,\nstep by step"),
     Storey(
@@ -92,14 +92,14 @@ def shown_rooms() -> set[str]:
 def draw_rooms(path: Path) -> None:
     """The way of a program from left to right; above it what uses the way, below it what all of it uses."""
     pyplot = _pyplot()
-    figure = pyplot.figure(figsize=(11, 5.7), facecolor=_PAPER)
+    figure = pyplot.figure(figsize=(11, 5.85), facecolor=_PAPER)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, 110)
-    axes.set_ylim(-4.5, 52.5)
+    axes.set_ylim(-4.5, 54)
     axes.axis("off")
     half = -(-len(ABOVE) // 2)
-    _row(axes, ABOVE[:half], bottom=43.5, height=8, columns=3)
-    _row(axes, ABOVE[half:], bottom=31.5, height=11, columns=3)
+    _row(axes, ABOVE[:half], bottom=45, height=8, columns=3)
+    _row(axes, ABOVE[half:], bottom=31.5, height=12.5, columns=3)
     _row(axes, WAY, bottom=12, height=16.5, columns=2)
     _row(axes, BELOW, bottom=-3, height=11.5, columns=1)
     for place in range(1, len(WAY)):

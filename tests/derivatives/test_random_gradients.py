@@ -18,7 +18,7 @@ pytestmark = pytest.mark.sweep(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs(seed: int) -> None:
     tally = gradients.Tally()
-    for own in range(seed * 5, seed * 5 + 3):
+    for own in range(seed * 5, seed * 5 + 2):
         text, verdict = gradients.try_seed(own)
         tally.add(own, text, verdict)
     assert tally.failures == []

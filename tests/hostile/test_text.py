@@ -57,11 +57,11 @@ def test_any_words(text: str) -> None:
 
 def test_changed_programs() -> None:
     rng, start, outcomes = random.Random(0), seeds(), Counter[str]()
-    for _ in range(1500):
+    for _ in range(700):
         outcomes[judge(mutated(rng, rng.choice(start), start), rng)] += 1
-    for _ in range(300):
+    for _ in range(150):
         outcomes[judge(soup(rng), rng)] += 1
-    assert outcomes["defined"] > 20 and outcomes["refused"] > 500
+    assert outcomes["defined"] > 10 and outcomes["refused"] > 250
 
 
 def test_the_fuzzer_is_guided_by_coverage() -> None:
@@ -209,7 +209,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from([*OPTIONS]), JSON, max_size=4))
 def test_option_values(values: dict[str, object]) -> None:
     with suppress(TcompError):
