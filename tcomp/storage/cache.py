@@ -145,7 +145,7 @@ class Store:
 
     def put(self, kind: str, key: str, label: str, payload: bytes | memoryview) -> bool:
         """Keep a payload, in place of an entry that is there; False if that was not possible."""
-        if self.directory is None:
+        if self.directory is None or len(payload) + LARGEST_HEADER > LARGEST_ENTRY:
             return False
         try:
             # Somebody may have cleared the directory above.

@@ -29,7 +29,7 @@ def pack(kind: str, key: str, label: str, payload: bytes) -> bytes:
 
 def header(kind: str, key: str, label: str, payload: bytes | memoryview) -> bytes:
     """The line with which an entry begins."""
-    header = {
+    facts = {
         "tcomp": FORMAT,
         "kind": kind,
         "key": key,
@@ -37,7 +37,7 @@ def header(kind: str, key: str, label: str, payload: bytes | memoryview) -> byte
         "size": len(payload),
         "sha256": _digest(kind, key, label[:1000], payload),
     }
-    return json.dumps(header).encode() + b"\n"
+    return json.dumps(facts).encode() + b"\n"
 
 
 def unpack(content: bytes, kind: str | None = None, key: str | None = None) -> tuple[dict[str, str], bytes]:

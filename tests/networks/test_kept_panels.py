@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tcomp.mapping.machines.fitted import networks
 from tcomp.networks.kept import panels
 from tcomp.networks.program import CompiledNetwork
 from tcomp.runtime.kernel import Kernel
+from tcomp.storage import cache
 from tcomp.storage.cache import store
 from tcomp.storage.entries import pack
 
@@ -122,3 +124,34 @@ def test_a_saved_network_finds_its_own(tmp_path: Path, packed: list[Kernel]) -> 
     tc.load_network(tmp_path / "net.npz")
     before = len(packed)
     assert (tc.load_network(tmp_path / "net.npz")(X) == X @ U.T @ V.T).all() and len(packed) == before
+
+
+def test_the_same_arrays_under_each_others_names_have_other_panels(packed: list[Kernel]) -> None:
+    network = compiled().source
+    turned = replace(network, weights={"v": network.weights["u"], "u": network.weights["v"]})
+    assert (CompiledNetwork(turned)(X) == X @ V.T @ U.T).all() and len(packed) == 4
+
+
+def test_weights_that_are_written_meanwhile_are_not_kept(
+    own_cache: Path, packed: list[Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a step of an optimiser in another thread: arrays are shared with the network."""
+    shared, pack_one = U.copy(), Kernel.pack
+    network = compiled(shared).source
+    assert np.shares_memory(network.weights["u"], shared)
+    for entry in own_cache.glob("panels-*"):
+        entry.unlink()
+
+    def pack_later(kernel: Kernel, addresses: object) -> None:
+        shared[0, 0] += 1
+        pack_one(kernel, addresses)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Kernel, "pack", pack_later)
+    CompiledNetwork(network)
+    assert not list(own_cache.glob("panels-*"))
+
+
+def test_panels_that_no_entry_may_hold_are_not_written(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "LARGEST_ENTRY", cache.LARGEST_HEADER + 1000)
+    assert (compiled()(X) == X @ U.T @ V.T).all()
+    assert not list(own_cache.glob("panels-*"))

@@ -33,6 +33,7 @@ _SHARE = 4
 """Panels of one network take no more than this part of the cache, so that they drive no kernels out."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Digests = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,9 @@ class Keeper:
         self._source = source
         self._options = options
         self._pool: ThreadPoolExecutor | None = None
-        self._digests: Future[tuple[str, ...]] | None = None
+        self._digests: Future[Digests] | None = None
         size = sum(value.bytes for value in source.of_role("weight"))
-        self._keeps = store().directory is not None and size >= KEPT.least_bytes
+        self._keeps = options.pack_weights and store().directory is not None and size >= KEPT.least_bytes
         if any(definition.outside is not None for definition in source.definitions.values()):
             self._keeps = False  # what these do has no text
         if self._keeps and options.workers > 1 and threading.current_thread() is threading.main_thread():
@@ -92,35 +93,42 @@ class Keeper:
         Raises what computing weights raises.
         """
         limit, size = store().limit, sum(panels.room.nbytes for panels in wanted)
-        named = self._named(network) if self._keeps and wanted and (limit is None or size <= limit // _SHARE) else None
+        keeps = self._keeps and bool(wanted) and (limit is None or size <= limit // _SHARE)
+        digests = self._digested() if keeps and self._digests is None else self._digests and self._digests.result()
+        named = self._named(network, digests) if keeps and digests else None
+        packed: list[tuple[str, Panels]] = []
 
-        def fill(panels: Panels) -> None:
-            if named is None:
-                panels.pack(original)
-                return
-            facts = (named, panels.kernel.source, panels.bound, panels.room.nbytes)
-            key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-            room = panels.room.data.cast("B")
-            if not store().get_into(_KIND, key, room):
-                panels.pack(original)
-                store().put(_KIND, key, f"{network.name}, {', '.join(name for name, _ in panels.bound)}", room)
+        def fill_one(panels: Panels) -> None:
+            key = None
+            if named is not None:
+                facts = (named, panels.kernel.source, panels.bound, panels.room.nbytes)
+                key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+                if store().get_into(_KIND, key, panels.room.data.cast("B")):
+                    return
+            panels.pack(original)
+            if key is not None:
+                packed.append((key, panels))
 
-        each(fill, [(panels,) for panels in wanted])
+        each(fill_one, [(panels,) for panels in wanted])
+        # Who shares its weights may have written them in the meantime.
+        if packed and self._digested() == digests:
+            for key, panels in packed:
+                label = f"{network.name}, {', '.join(name for name, _ in panels.bound)}"
+                store().put(_KIND, key, label, panels.room.data.cast("B"))
 
-    def _named(self, network: Network) -> str | None:
+    def _named(self, network: Network, digests: Digests) -> str | None:
         """A digest of all on which the weights of a network depend; None where nobody knows the compiler."""
         try:
             compiler = toolchain.find().identity
         except TcompError:
             return None
-        digests = self._digested() if self._digests is None else self._digests.result()
         facts = (__version__, build_identity(), np.__version__, compiler, digests, self._options.told)
         return hashlib.sha256(json.dumps((*facts, str(self._source), str(network))).encode()).hexdigest()
 
-    def _digested(self) -> tuple[str, ...]:
-        """A digest of the elements of each weight."""
+    def _digested(self) -> Digests:
+        """A digest of the elements of each weight, by its name."""
         weights = self._source.weights
-        return tuple(hashlib.sha256(_elements(weights[name])).hexdigest() for name in weights)
+        return tuple((name, hashlib.sha256(_elements(weights[name])).hexdigest()) for name in sorted(weights))
 
 
 def _elements(array: Array) -> memoryview:
