@@ -52,3 +52,18 @@ def test_defs_are_called_by_their_text(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(net(x), module(x))
     net.save(tmp_path / "kept.tcn")
     assert torch.equal(tc.load_network(tmp_path / "kept.tcn")(x), net(x))
+
+
+def test_names_of_layers_do_not_make_them() -> None:
+    """Passes rewrite convolutions and norms by their names: those of others are called something else."""
+    text = """
+    def conv2d(float(N,C,H,W) X, float(K,C,3,3) F) -> (Y) { Y(n,k,p,q) max=! X(n,c,p+i,q+j) + F(k,c,i,j) }
+    def batch_norm_own(float(N,C,H,W) X, float(C) a) -> (Y) { Y(n,c,h,w) = X(n,c,h,w) * a(c) + 1.0 }
+    """
+    ops, F, a = tct.define(text), torch.randn(64, 64, 3, 3), torch.randn(64)
+    x = torch.randn(1, 64, 12, 12)
+    module = Applied(lambda x: ops.batch_norm_own(torch.nn.functional.conv2d(ops.conv2d(x, F), F), a)).eval()
+    torch.testing.assert_close(tc.compile_network(module, x)(x), module(x), rtol=1e-3, atol=1e-2)
+    net = "def net(float(N,C,H,W) X, float(K,C,3,3) F) -> (Y) { Y = conv2d(X, F) }"
+    made = tc.compile_network(text + net, x, weights={"F": F.numpy()})
+    assert torch.equal(made(x), ops.conv2d(x, F))

@@ -207,7 +207,10 @@ def _own(builder: Builder, node: Any, operation: Any, known: Mapping[str, Value]
             arguments.append(known[found.name])
         else:
             raise kinds[0].refuse(f"takes {found!r} for {tensor.name}", "tensors, and numbers for constants, are known")
-    made = builder.several(kinds, Definition(function.name, str(function.definition)), arguments, **constants)
+    # Passes know defs by their names: another def that is called conv2d is none of theirs.
+    name = f"own_{function.name}"
+    text = str(function.definition).replace(f"def {function.name}(", f"def {name}(", 1)
+    made = builder.several(kinds, Definition(name, text), arguments, **constants)
     return made if several else made[0]
 
 
