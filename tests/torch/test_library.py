@@ -14,7 +14,7 @@ import tcomp as tc
 from tcomp.autograd.operators import operator_of
 from tests.derivatives.test_gradients import LIBRARY, SIZES, made_up
 
-pytestmark = pytest.mark.sweep(40, rest=5)
+pytestmark = pytest.mark.sweep(40)
 
 SMALL = {**SIZES, "N": 3, "C": 2, "F": 2, "H": 6, "W": 5, "D": 3}
 """Sizes of which all elements can be moved, each by itself."""
