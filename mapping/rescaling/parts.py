@@ -5,12 +5,12 @@ weight is known before a whole row of ``s`` is, and long rows do not stay in a c
 
     mp(i,part)   max= s(i,j)                               a(i,part) = max(mp(i,part), lowest)
     p(i,part,j)  = exp(c*(s(i,j) - a(i,part)))             z(i,part) += p(i,part,j)
-    O(i,part,e)  += p(i,part,j) * V(j,e)                   divided by max(z(i,part), 1)
+    O(i,part,e)  += p(i,part,j) * V(j,e)                   divided by z(i,part) where that is above 0
 
 need a part of a row only.  They are combined by ``w(i,part) = exp(c*(a(i,part) - m(i))) * z(i,part)``:
 ``z(i) += w(i,part)`` and ``O(i,e) += O(i,part,e) * w(i,part)``.  This is exact but for rounding whatever ``a`` is, for
-``exp(x) exp(y)`` is ``exp(x + y)``; ``a`` is finite where a mask makes a whole part of ``s`` infinite.  The largest
-weight of a part is 1, so a sum below 1 is that of such a part.
+``exp(x) exp(y)`` is ``exp(x + y)``; ``a`` is finite where a mask makes a whole part of ``s`` infinite.  The sum of such
+a part is 0, as is that of a part all of whose weights a condition makes 0.
 
 Where a condition on indices makes weights 0, as that of causal attention, and the maximum is one of low numbers there,
 parts of which a row sees no step are left out, with all that is made of them; so they are where scores are low numbers
@@ -37,7 +37,7 @@ from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, r
 from tcomp.mapping.rescaling.weights import Weights, lowered, unconditional
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.model.terms.storages import Storage, contiguous_strides
-from tcomp.values.operators import REDUCTIONS
+from tcomp.values.operators import BOOL, REDUCTIONS
 
 
 def rescaled(scop: Scop, weights: Weights, steps: int) -> tuple[Scop, frozenset[str]]:
@@ -137,7 +137,9 @@ class Rescaling(Builder):
         statements: tuple[ScopStatement, ...] = (start, update)
         if total is not None:
             one = Constant(1.0, kept.dtype, self.span)
-            least = Binary("max", self.read(total.storage, own.results[: len(rows) + 1]), one, kept.dtype, self.span)
+            found = self.read(total.storage, own.results[: len(rows) + 1])
+            zero = Constant(0.0, kept.dtype, self.span)
+            least = Select(Binary(">", found, zero, BOOL, self.span), found, one, kept.dtype, self.span)
             value = Binary("/", self.read(kept.name, own.results), least, kept.dtype, self.span)
             finish = self.statement(own.name + "f", "finish", elements, own.results, storage, own.results, value, None)
             statements = (*statements, finish)

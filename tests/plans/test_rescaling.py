@@ -181,6 +181,19 @@ def test_weights_may_be_zero_under_a_condition(condition: str) -> None:
     np.testing.assert_allclose(tc.define(text).f(q, k, v), expected, rtol=2e-5, atol=2e-6)
 
 
+def test_the_largest_score_of_a_part_may_have_weight_0() -> None:
+    """Where the maximum is that of all scores, all weights of a part may be small, and their sum below 1."""
+    plain, seen = "exp((s(b,i,j) - m(b,i)) * rsqrt(float(D)))", np.arange(130) <= np.arange(65)[:, None]
+    text = ATTENTION.replace(plain, f"j <= i ? {plain} : 0.0")
+    assert compiled(text).plan.rescaled
+    q, k, v = arrays()
+    k[:, 66:] *= 3
+    result = tc.define(text).f(q, k, v)
+    s = scores(q, k).astype(np.float64)
+    p = np.where(seen, np.exp((s - s.max(-1, keepdims=True)) * 8**-0.5), 0)
+    np.testing.assert_allclose(result, p @ v / p.sum(-1, keepdims=True), rtol=1e-4, atol=1e-5)
+
+
 def hidden(condition: str) -> str:
     """Attention with weights that are 0 but where a condition holds."""
     return ATTENTION.replace("max=! s(b,i,j)", f"max=! {condition} ? s(b,i,j) : -3.4e38").replace(
