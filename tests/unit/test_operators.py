@@ -200,6 +200,13 @@ def test_c_text_agrees_with_the_numpy_meaning(name: str, run: Run) -> None:
         np.testing.assert_allclose(found, intrinsic.evaluate(*wide), rtol=relative, atol=relative / 100)
 
 
+@pytest.mark.parametrize(("name", "power", "factor"), [("digamma", 1, -1), ("trigamma", 2, 1), ("tetragamma", 3, -2)])
+def test_derivatives_of_lgamma_just_below_0(name: str, power: int, factor: int, run: Run) -> None:
+    """There they are those of the pole alone."""
+    x = -np.logspace(-17, -100 / power, 20)
+    np.testing.assert_allclose(run(name, "double", x), factor / x**power, rtol=1e-15 if power < 3 else 2e-15)
+
+
 @pytest.mark.parametrize("name", sorted(OF_FLOATS))
 def test_special_values_agree(name: str, run: Run) -> None:
     pytest.importorskip("scipy")

@@ -151,7 +151,7 @@ double $name(double x) {
   const double pi = 3.14159265358979323846;
   double sum = 0;
   if (x <= 0) {
-    double rest = x - floor(x);
+    double rest = x > -0.5 ? x : x - floor(x);
     if (x == 0) return -1 / x;
     if (rest == 0 || rest != rest) return 0 * log(-1.0);
     sum = -pi / tan(pi * rest);
@@ -180,7 +180,7 @@ double $name(double x) {
   const double pi = 3.14159265358979323846;
   double sum = 0, sign = 1, y;
   if (x <= 0) {
-    double rest = x - floor(x);
+    double rest = x > -0.5 ? x : x - floor(x);
     if (rest != rest) return -x;
     double sine = sin(pi * (rest < 0.5 ? rest : 1 - rest));
     sum = pi * pi / (sine * sine);
@@ -202,11 +202,11 @@ double $name(double x) {
   const double pi = 3.14159265358979323846;
   double sum = -0.0, cubes = 0;
   if (x <= 0) {
-    double rest = x - floor(x);
+    double rest = x > -0.5 ? x : x - floor(x);
     if (rest != rest || rest == 0) return x + log(0.0);
     if (rest > 0.5) rest -= 1;
     double s = sin(pi * rest);
-    sum = -2 * pi * (pi / s) * (pi / s) * (cos(pi * rest) / s);
+    sum = -2 * pi * (pi / s) * (pi / s) * (sin(pi * (0.5 - (rest < 0 ? -rest : rest))) / s);
     x = 1 - x;
   }
   for (; x < 10; x += 1) { double r = 1 / x; cubes += r * r * r; }
@@ -215,7 +215,7 @@ double $name(double x) {
   tail = 3.0 / 10 - y * (5.0 / 6 - y * (691.0 / 210 - y * tail));
   return sum - 2 * cubes - y * (1 + r + y * (0.5 - y * (1.0 / 6 - y * (1.0 / 6 - y * tail))));
 }""",
-    ("cos", "floor", "log", "sin"),
+    ("floor", "log", "sin"),
 )
 """The derivative of ``TRIGAMMA``, in the same way."""
 
