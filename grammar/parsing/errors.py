@@ -228,7 +228,7 @@ def _range_hint(tokens: Sequence[Token], k: int, accepted: Collection[str]) -> s
     found, nearby = tokens[k], [token.value for token in tokens[max(0, k - 8) : k]]
     if "COLON" in accepted and "range" in nearby:
         return "a range is written with a colon, as in `i in 0:N`"
-    if found.type == "COLON" and "where" in nearby and ":" in nearby:
+    if found.type == "COLON" and "RPAR" not in accepted and "where" in nearby and ":" in nearby:
         return "a range has no step: of every second element, write `A(2*i)` and `i in 0:N/2`"
     if found.type == "COLON" and "RPAR" in accepted and "where" not in nearby:
         return "there are no slices: write an index, and give its range by `where i in 0:N`"
