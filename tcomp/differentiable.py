@@ -23,6 +23,9 @@ from tcomp.grammar import define
 from tcomp.grammar.ranges.sizes import check_sizes
 from tcomp.grammar.tree.function import Function
 from tcomp.storage.forks import ISL
+from tcomp.storage.memo import MOST_KEPT, Memo
+
+_Numbers = tuple[tuple[str, int], ...]
 
 
 class Differentiable(ABC):
@@ -105,10 +108,16 @@ class Differentiable(ABC):
         if derivative.forward is not None:
             forward = self._derived(derivative.text, derivative.forward, f"<gradient of {self.name}>")
         derive = functools.cache(lambda without: self._gradient(replace(wish, without=without)))
-        known = functools.cache(lambda sizes: self._gradient_for(dict(sizes), wish, _unsuited(derivative.name)))
-        anew: Callable[[Mapping[str, int]], Gradient] = lambda sizes: known(tuple(sizes.items()))  # noqa: E731
-        at = functools.cache(lambda constants: self._with_numbers(dict(constants))._gradient_for_all(wish))
-        strided: Callable[[Mapping[str, int]], Gradient] = lambda constants: at(tuple(constants.items()))  # noqa: E731
+        known: Memo[_Numbers, Gradient] = Memo(MOST_KEPT)
+        at: Memo[_Numbers, Gradient] = Memo(MOST_KEPT)
+
+        def anew(sizes: Mapping[str, int]) -> Gradient:
+            unsuited = _unsuited(derivative.name)
+            return known.get(tuple(sizes.items()), lambda: self._gradient_for(sizes, wish, unsuited))
+
+        def strided(constants: Mapping[str, int]) -> Gradient:
+            return at.get(tuple(constants.items()), lambda: self._with_numbers(constants)._gradient_for_all(wish))
+
         return Gradient(self.function, derivative, self, forward, backward, {}, derive, anew, strided)
 
     def value_and_grad(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from tcomp.derivatives.gradient import Gradient, sizes_as_given, sizes_of_arrays
 from tcomp.derivatives.saving import CheapToSave, Save
 from tcomp.errors import CompileError, DerivativeError, Diagnostic, ShapeError, TcompError, UnsaidError
 from tcomp.grammar.tree.function import Function, Size, Tensor
+from tcomp.storage.memo import MOST_KEPT, Recent
 
 
 class Derivable(Protocol):
@@ -57,20 +58,23 @@ class Derivable(Protocol):
 
 
 class Once:
-    """Values that are made when they are first asked for, by one thread."""
+    """Values that are made when they are first asked for, by one thread; of those for some numbers the last so many."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._known: dict[object, Any] = {}
+        self._for_numbers: Recent[object, Any] = Recent(MOST_KEPT)
         self._sized: set[object] = set()
 
-    def get(self, key: object, make: Callable[[], Any]) -> Any:
-        found = self._known.get(key)
+    def get(self, key: object, make: Callable[[], Any], numbers: Hashable = None) -> Any:
+        """What was made for a key, and for numbers if there are some."""
+        known, whole = (self._known, key) if numbers is None else (self._for_numbers, (key, numbers))
+        found = known.get(whole)
         if found is None:
             with self._lock:
-                found = self._known.get(key)
+                found = known.get(whole)
                 if found is None:
-                    found = self._known[key] = make()
+                    found = known[whole] = make()
         return found
 
     def for_sizes(
@@ -93,12 +97,12 @@ class Once:
                 if self._suits(key, found, sizes, suits):
                     return found
         own = {name: int(value) for name, value in sizes.items()}
-        return self.get((key, tuple(sorted(own.items()))), lambda: make(own))
+        return self.get(key, lambda: make(own), tuple(sorted(own.items())))
 
     def _suits(self, key: object, found: Any, sizes: Mapping[str, Any], suits: Callable[..., bool]) -> bool:
         if any(type(value) is not int for value in sizes.values()):
             return True  # what traces leaves some open
-        (answer,) = self.get((key, "suits", tuple(sorted(sizes.items()))), lambda: (suits(found, sizes),))
+        (answer,) = self.get((key, "suits"), lambda: (suits(found, sizes),), tuple(sorted(sizes.items())))
         return bool(answer)
 
 
@@ -146,19 +150,27 @@ class Backward:
         self, wrt: tuple[str, ...], save: Save, inputs: Sequence[Any], others: Mapping[str, Any] | None = None
     ) -> Gradient:
         """Derived once for each subset of inputs that occurs, and for what is saved; ``others`` are sizes, too."""
-        ties = self.operation.registration.ties
         sizes = {**(others or {}), **sizes_as_given(self.function, inputs)}
+        found = self._at_any_strides(wrt, save, sizes)
+        numbers = tuple([sizes.get(name) for name in found.derivative.strides])
+        if not numbers or any(type(number) is not int for number in numbers):
+            return found
+        strided: Gradient = self._derived.get((wrt, save), lambda: found.at_strides(sizes), numbers)
+        return strided
+
+    def strides(self, wrt: tuple[str, ...], save: Save, inputs: Sequence[Any]) -> tuple[str, ...]:
+        """The constants for whose numbers a gradient is derived anew."""
+        return self._at_any_strides(wrt, save, sizes_as_given(self.function, inputs)).derivative.strides
+
+    def _at_any_strides(self, wrt: tuple[str, ...], save: Save, sizes: Mapping[str, Any]) -> Gradient:
+        ties = self.operation.registration.ties
         found: Gradient = self._derived.for_sizes(
             (wrt, save),
             sizes,
             lambda sizes: self.operation.gradient(wrt, save, ties, sizes=sizes),
             Gradient.suits,
         )
-        numbers = tuple([sizes.get(name) for name in found.derivative.strides])
-        if not numbers or any(type(number) is not int for number in numbers):
-            return found
-        strided: Gradient = self._derived.get((wrt, save, *numbers), lambda: found.at_strides(sizes))
-        return strided
+        return found
 
     @functools.cached_property
     def _cheap(self) -> CheapToSave:
@@ -280,9 +292,10 @@ class BackwardOperator:
         self.function = backward.function
         self.qualified = qualified
         self.operator_of = operator_of
-        self._constants = [place for place, t in enumerate(self.function.inputs) if t.role == "const"]
-        self._known: dict[tuple[Any, ...], Callable[[Sequence[Any]], list[Any]]] = {}
-        """What runs backward passes, by what needs a gradient, what is saved and constants."""
+        self._strides: dict[tuple[Any, ...], list[int]] = {}
+        """Places of the constants that a gradient depends on, by what needs one and what is saved."""
+        self._known: Recent[tuple[Any, ...], Callable[[Sequence[Any]], list[Any]]] = Recent(MOST_KEPT)
+        """What runs backward passes, by what needs a gradient, what is saved and those constants."""
 
     def register(self, library: Any) -> None:
         name = self.qualified.partition("::")[2]
@@ -317,23 +330,24 @@ class BackwardOperator:
 
     def _run(self, *arguments: Any) -> list[Any]:
         *others, saved, mask, names = arguments
-        key = (*mask, *names, *[others[place] for place in self._constants])
-        known = self._known.get(key)
+        chosen = (*mask, *names)
+        known = self._known.get((*chosen, *[others[place] for place in self._strides.get(chosen, ())]))
         if known is not None:
             try:
                 return known((*others, *saved))
             except (ShapeError, CompileError):
                 pass  # what follows says so, or knows better for these sizes
-        self._learn(self._parted(arguments), key)
+        self._learn(self._parted(arguments), chosen)
         with torch.no_grad():
             return [r for r in self.backward.gradients(self._parted(arguments)) if r is not None]
 
-    def _learn(self, given: Given, key: tuple[Any, ...]) -> None:
+    def _learn(self, given: Given, chosen: tuple[Any, ...]) -> None:
         """Remember how to run backward passes like one, unless that depends on sizes."""
         backward = self.backward
         if backward.operation.registration.backward is not None:
             return
-        gradient = backward.derived(given.wrt, given.names, given.values[: len(self.function.inputs)])
+        inputs = given.values[: len(self.function.inputs)]
+        gradient = backward.derived(given.wrt, given.names, inputs)
         if gradient.only or gradient.sizes or gradient.derivative.positive or gradient.wrt != given.wrt:
             return
         names = [*(t.name for t in self.function.inputs), *backward.outputs]
@@ -351,7 +365,10 @@ class BackwardOperator:
                     results = operation.run(arguments, None, choices)
             return list(as_tuple(results))
 
-        self._known[key] = run
+        strides = backward.strides(given.wrt, given.names, inputs)
+        places_of_strides = [place for place, t in enumerate(self.function.inputs) if t.name in strides]
+        self._strides[chosen] = places_of_strides
+        self._known[(*chosen, *[inputs[place] for place in places_of_strides])] = run
 
     def _fake(self, *arguments: Any) -> list[Any]:
         given = self._parted(arguments)

@@ -131,3 +131,30 @@ def test_numbers_may_be_given_for_the_text() -> None:
     image, K, d = np.ones((1, 2, 9, 9)), np.ones((3, 2, 2, 2)), np.ones((1, 3, 3, 3))
     with pytest.raises(tc.TcompError, match="was derived for S=2 alone, not for 3"):
         gradient(image, K, 3, 3, 0, d)
+
+
+GUARDED = """def f(double(C,H,W) X, double(K,C,R,R) F, double(Q) G, const int P) -> (Y) {{
+    Y(k,p,q) +=! {condition} ? X(c,3*p+i,3*q+j) * {read}constant_exterior(F, 0)(k,c,i,j) : 0.0
+        where p in 0:P, q in 0:P, i in 0:3, j in 0:3, k in 0:K
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "read"),
+    [("p >= q", ""), ("i + j > 1", ""), ("p + j > 1", ""), ("p >= 1", "G(p-1) * "), ("3*p + i >= 5", "G(p-1) * ")],
+)
+def test_conditions_of_the_def_stay_around_what_they_guard(condition: str, read: str) -> None:
+    """Whether they are of one index or of two, in phases or not; without those at ``p`` there is no ``G(p-1)``."""
+    gradient = tc.define(GUARDED.format(condition=condition, read=read)).f.gradient("X")
+    assert ("p_step" in gradient.text) == (condition != "3*p + i >= 5") and "q_step" in gradient.text
+    random = np.random.default_rng(3)
+    X, F, G, d = random.random((2, 9, 9)), random.random((2, 2, 2, 2)), random.random(2), random.random((2, 3, 3))
+    wanted = np.zeros(X.shape)
+    for p, q, i, j in np.ndindex(3, 3, 2, 2):
+        if eval(condition, {"p": p, "q": q, "i": i, "j": j}):
+            part = np.einsum("k,kc->c", d[:, p, q], F[:, :, i, j])
+            wanted[:, 3 * p + i, 3 * q + j] += part * (G[p - 1] if read else 1.0)
+    named = {"F": F, "G": G, "P": 3, "H": 9, "W": 9, "d_Y": d}
+    assert gradient.suits({"C": 2, "H": 9, "W": 9, "K": 2, "R": 2, "Q": 2, "P": 3})
+    found = gradient.backward.reference(*(named[t.name] for t in gradient.backward.function.inputs))
+    assert np.allclose(found, wanted, rtol=1e-12)

@@ -14,6 +14,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import tcomp as tc
+from tcomp.autograd.backward import Given, Once
 from tcomp.errors import ArgumentError
 
 TEXT = """
@@ -341,3 +342,28 @@ def test_a_stride_of_zero_is_refused_as_without_a_record() -> None:
     for own in (image, image.clone().requires_grad_()):
         with pytest.raises(tc.TcompError, match="h is unconstrained"):
             f(own, K, 0)
+
+
+def test_backward_passes_are_kept_by_strides_and_not_by_other_constants() -> None:
+    f = tc.define("""def kept_by_strides(double(N) x, double(N) z, double(K) w, const int S, const int A) -> (y) {
+        y(i) +=! double(A) * x(S*i+k) * z(S*i+k) * w(k) where i in 0:(N-K)/S+1
+    }""")["kept_by_strides"]
+    x, z = torch.ones(6, dtype=torch.float64), torch.arange(6, dtype=torch.float64)
+    w = torch.tensor([2.0, 3.0], dtype=torch.float64)
+    f(x.clone().requires_grad_(), z, w, 2, 1)
+    (operator,) = f.operators.values()
+    for stride, factor in ((2, 3), (2, 4), (3, 4)):
+        d = torch.ones(4 // stride + 1, dtype=torch.float64)
+        given = Given([x, z, w, stride, factor, d], (), [d], ("x",), ())
+        wanted = torch.zeros(6, dtype=torch.float64)
+        wanted[:5:stride], wanted[1::stride] = 2 * factor, 3 * factor
+        assert torch.equal(operator.backward_operator.gradients(given)[0], wanted * z)
+    assert {tuple(n for n in key if type(n) is int) for key in operator.backward_operator._known} == {(2,), (3,)}
+
+
+def test_of_what_is_made_for_numbers_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tcomp.autograd.backward.MOST_KEPT", 2)
+    once, made = Once(), []
+    for numbers in ((1,), (2,), (1,), (3,), (1,)):
+        once.get("key", lambda numbers=numbers: made.append(numbers) or numbers, numbers)
+    assert made == [(1,), (2,), (3,), (1,)]

@@ -8,7 +8,7 @@ Lepagnol, "Interpolation, extrapolation, and reduction of computation speed in d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.derivatives.gathering.gathers import factors_of
@@ -56,7 +56,8 @@ class _Phase:
     """An index that a statement has in a quotient ``of``, the ``step``, and a remainder ``left``, the ``rest``.
 
     Both are ``y / stride`` and ``y % stride`` for one ``y``, or ``(y - D*left) / stride`` where ``left`` is what
-    ``E*y`` leaves.  Without a remainder ``stride`` is that of the quotient.  All is 0 but where ``conditions`` hold.
+    ``E*y`` leaves.  Without a remainder ``stride`` is that of the quotient.  All is 0 but where ``conditions`` hold,
+    which say what divides ``y``.
     """
 
     index: str
@@ -66,6 +67,7 @@ class _Phase:
     rest: str
     range: syntax.Range
     conditions: tuple[Expr, ...]
+    is_zero_below: bool = False
 
     @property
     def stride(self) -> Expr:
@@ -78,9 +80,9 @@ class _Phase:
 
     @property
     def first(self) -> Expr:
-        """The quotient at which steps begin; all is 0 at negative ones."""
+        """The quotient at which steps begin: not a negative one, if all is 0 there."""
         assert self.steps is not None
-        return _from_zero(self.steps[0])
+        return _from_zero(self.steps[0]) if self.is_zero_below else self.steps[0]
 
     @property
     def at(self) -> Expr:
@@ -98,7 +100,7 @@ class _Phase:
 
     @property
     def is_padded(self) -> bool:
-        """Whether elements of an adjoint may lie at quotients below 0."""
+        """Whether elements of an adjoint may lie at quotients before the first."""
         return self.steps is not None and self.first != self.steps[0]
 
     def replaced(self, expr: Expr) -> Expr:
@@ -122,7 +124,8 @@ def _phase_of(statement: syntax.Statement, subscript: Expr, fresh: Fresh) -> _Ph
     others = [c for c in statement.clauses if c not in ranges]
     if len(ranges) != 1 or any(index in names_in(bound) for c in others for bound in _expressions(c)):
         return None
-    value, conditions = _without_conditions(statement, index)
+    conditions = _divisions(statement, index)
+    value = _without(statement.value, conditions)
     divisions = set(_outermost(value, index))
     quotients, rests = ([d for d in divisions if d.op == op] for op in ("/", "%"))
     if len(quotients) != 1 or len(rests) > 1 or (not rests and not conditions):
@@ -135,26 +138,44 @@ def _phase_of(statement: syntax.Statement, subscript: Expr, fresh: Fresh) -> _Ph
     if not leaves_out and not has_steps:
         return None
     found = _Phase(index, of, left, f"{index}_step", f"{index}_rest", ranges[0], conditions)
-    if index in names_in(found.replaced(value)) or names_in(of) & _indices(statement) != {index}:
+    if found.steps is None or any(names_in(d) & _indices(statement) != {index} for d in divisions):
         return None
-    if found.steps is None or (found.is_padded and not _is_zero_below(value, of, statement)):
+    if index in names_in(found.replaced(value)):
         return None
-    return replace(found, step=fresh(found.step), rest=fresh(found.rest))
+    is_zero = _is_zero_below(value, of, statement)
+    return replace(found, step=fresh(found.step), rest=fresh(found.rest), is_zero_below=is_zero)
 
 
-def _without_conditions(statement: syntax.Statement, index: str) -> tuple[Expr, tuple[Expr, ...]]:
-    """What a statement adds up, and what must hold of one of its indices alone for that not to be 0."""
-    own: list[Expr] = []
+def _divisions(statement: syntax.Statement, index: str) -> tuple[Expr, ...]:
+    """The conditions ``y % G == 0`` of a gather that has ``y / G`` in its quotient, and no ``y % G`` elsewhere.
 
-    def inner(value: Expr) -> Expr:
-        if not isinstance(value, syntax.Conditional) or value.otherwise != ZERO:
-            return value
-        if names_in(value.condition) & _indices(statement) == {index}:
-            own.append(value.condition)
-            return inner(value.then)
-        return replace(value, then=inner(value.then))
+    Nothing else may go from the sum: conditions of the def, and those that keep an index in its range, guard reads.
+    """
+    divided = {
+        c: syntax.Binary("/", c.lhs.lhs, c.lhs.rhs)
+        for c in _conditions(statement.value)
+        if isinstance(c, syntax.Binary) and c.op == "==" and c.rhs == _NOTHING
+        if isinstance(c.lhs, syntax.Binary) and c.lhs.op == "%"
+        if names_in(c.lhs) & _indices(statement) == {index}
+    }
+    others = set(_outermost(_without(statement.value, tuple(divided)), index))
+    parts = {part for d in others if d.op == "/" for part in _walk(d)}
+    return tuple(c for c, whole in divided.items() if whole in parts and c.lhs not in others)
 
-    return inner(statement.value), tuple(own)
+
+def _conditions(value: Expr) -> Iterator[Expr]:
+    """What must hold for a value not to be 0."""
+    while isinstance(value, syntax.Conditional) and value.otherwise == ZERO:
+        yield value.condition
+        value = value.then
+
+
+def _without(value: Expr, conditions: Collection[Expr]) -> Expr:
+    """A value without some of what must hold for it not to be 0."""
+    if not isinstance(value, syntax.Conditional) or value.otherwise != ZERO:
+        return value
+    then = _without(value.then, conditions)
+    return then if value.condition in conditions else replace(value, then=then)
 
 
 def _outermost(expr: Expr, index: str) -> Iterator[syntax.Binary]:
@@ -232,9 +253,9 @@ def _split(
 ) -> list[syntax.Statement]:
     """All phases, and the statement that puts them side by side."""
     by_index = {phase.index: phase for phase in phases}
-    value, clauses = statement.value, list[syntax.Clause]()
+    conditions = [c for phase in phases for c in phase.conditions]
+    value, clauses = _without(statement.value, conditions), list[syntax.Clause]()
     for phase in phases:
-        value, _ = _without_conditions(replace(statement, value=value), phase.index)
         value = with_short_subscripts(phase.replaced(value))
     own = [str(s) for s in statement.subscripts or ()]
     with_rest = [p for p in phases if p.left is not None]
@@ -250,7 +271,7 @@ def _split(
     beside: Expr = element(tensor, (*whole, *divided))
     if any(phase.is_padded for phase in phases):
         beside = syntax.Boundary(name("constant_exterior"), (name(tensor), ZERO), (*whole, *divided))
-    for condition in reversed([c for p in phases for c in p.conditions]):
+    for condition in reversed(conditions):
         beside = syntax.Conditional(condition, beside, ZERO)
     return [
         replace(statement, target=name(tensor), subscripts=(*whole, *places), value=value, clauses=tuple(clauses)),
