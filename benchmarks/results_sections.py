@@ -127,9 +127,10 @@ def _polybench(run: Run) -> Iterator[str]:
         "",
     )
     yield (
-        f"`python -m benchmarks.polybench`: {machine['threads']} threads, gcc {run.found['flags']} on one, numba "
+        f"`python -m {run.found.get('script', 'benchmarks.polybench')}`: {machine['threads']} threads, gcc {run.found['flags']} on one, numba "
         f"parallel with fastmath, Python {machine['python']}, rounds: {run.found['rounds']} "
         f"([JSON](results/{run.file})). Milliseconds; {len(run.found['seconds'])} of the 30 kernels."
+        f"{run.found.get('remark', '')}"
     )
     yield ""
     rows, ratios = [], []

@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             test = item.nodeid.partition("[")[0]
             number, keep = seen[test], max(sweep.args[0], -(-swept[test] // MOST_OF_A_SWEEP))
             if number % keep:
-                left_over = (number - number // keep) % sweep.kwargs.get("rest", 12)
+                left_over = (number - number // keep) % sweep.kwargs.get("rest", 20)
                 item.add_marker("exhaustive" if left_over else "long")
             seen[test] += 1
 
