@@ -126,11 +126,11 @@ def _polybench(run: Run) -> Iterator[str]:
         f"## PolyBench {run.found['size'].upper()}, {machine['processor']}, {run.date[:10]}",
         "",
     )
+    script, remark = run.found.get("script", "benchmarks.polybench"), run.found.get("remark", "")
     yield (
-        f"`python -m {run.found.get('script', 'benchmarks.polybench')}`: {machine['threads']} threads, gcc {run.found['flags']} on one, numba "
-        f"parallel with fastmath, Python {machine['python']}, rounds: {run.found['rounds']} "
-        f"([JSON](results/{run.file})). Milliseconds; {len(run.found['seconds'])} of the 30 kernels."
-        f"{run.found.get('remark', '')}"
+        f"`python -m {script}`: {machine['threads']} threads, gcc {run.found['flags']} on one, numba parallel with "
+        f"fastmath, Python {machine['python']}, rounds: {run.found['rounds']} ([JSON](results/{run.file})). "
+        f"Milliseconds; {len(run.found['seconds'])} of the 30 kernels.{remark}"
     )
     yield ""
     rows, ratios = [], []
