@@ -231,7 +231,7 @@ def _recognised(operation: Operation, shapes: Sequence[tuple[int, ...]]) -> Defi
     for known in _candidates(name, shapes):
         if _canonical(known.text) == _canonical(text):
             return known
-    if name.startswith(_BY_NAME):
+    if name.startswith(_BY_NAME) and not _OTHERS & set(name.split("_")):
         text = text.replace(f"def {name}(", f"def own_{name}(", 1)
         name = f"own_{name}"
     return Definition(name, text, pointwise=_is_pointwise(operation.function.definition))
@@ -239,6 +239,9 @@ def _recognised(operation: Operation, shapes: Sequence[tuple[int, ...]]) -> Defi
 
 _BY_NAME = ("conv2d", "batch_norm")
 """What passes rewrite by its name: only where the text is the one that networks print."""
+
+_OTHERS = frozenset(("point", "apart", "last", "int8", "uint8", "by", "float16", "float64"))
+"""Words in names of layers that networks print in other forms, as passes have made them."""
 
 
 def _candidates(name: str, shapes: Sequence[tuple[int, ...]]) -> Iterator[Definition]:
