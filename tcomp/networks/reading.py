@@ -17,7 +17,7 @@ from tcomp.engine import define, library
 from tcomp.errors import Diagnostic, NetworkError, SourceText, Span
 from tcomp.grammar.parsing.parser import parse_recovering
 from tcomp.grammar.tree import syntax
-from tcomp.networks.network import Call, Definition, Network, Number, Role, Value
+from tcomp.networks.network import Call, Definition, Network, Number, Role, Value, foreign
 from tcomp.networks.texts import elements, layers, parts
 from tcomp.networks.views import spread
 from tcomp.operation import Operation
@@ -173,9 +173,8 @@ class _Text:
             results.append(name)
         kinds = tuple(self.values[name].shape for name in (*arguments, *results))
         made = _recognised(operation, kinds)
-        function = made.name if made.name == f"own_{function}" else function
-        self.definitions.setdefault(function, made)
-        self.calls.append(Call(function, tuple(arguments), tuple(constants), tuple(results)))
+        self.definitions.setdefault(made.name, made)
+        self.calls.append(Call(made.name, tuple(arguments), tuple(constants), tuple(results)))
 
     def _operand(self, operand: syntax.Expr) -> str:
         """The name of a tensor that is passed; of one that a call within the call gives."""
@@ -231,10 +230,9 @@ def _recognised(operation: Operation, shapes: Sequence[tuple[int, ...]]) -> Defi
     for known in _candidates(name, shapes):
         if _canonical(known.text) == _canonical(text):
             return known
-    if name.startswith(_BY_NAME) and not _OTHERS & set(name.split("_")):
-        text = text.replace(f"def {name}(", f"def own_{name}(", 1)
-        name = f"own_{name}"
-    return Definition(name, text, pointwise=_is_pointwise(operation.function.definition))
+    like_a_layer = name.startswith(_BY_NAME) and not _OTHERS & set(name.split("_"))
+    made = foreign(name, text) if like_a_layer else Definition(name, text)
+    return replace(made, pointwise=_is_pointwise(operation.function.definition))
 
 
 _BY_NAME = ("conv2d", "batch_norm")

@@ -18,11 +18,12 @@ import tarfile
 import time
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import TypeVar
 
 import platformdirs
 
@@ -34,8 +35,7 @@ from tcomp.storage.entries import (
     LARGEST_HEADER,
     DamagedError,
     header,
-    header_of,
-    opened_own,
+    read_into,
     read_own,
     unpack,
     write,
@@ -45,6 +45,8 @@ from tcomp.storage.filelocks import exclusive
 from tcomp.storage.interrupts import deferred
 from tcomp.storage.memo import Memo
 from tcomp.storage.wholefiles import whole_file
+
+Payload = TypeVar("Payload")
 
 _LARGEST_ARCHIVE = 1 << 30
 _MOST_MEMBERS = 100_000
@@ -87,47 +89,29 @@ class Store:
 
     def get(self, kind: str, key: str) -> bytes | None:
         """The payload of an entry; None if there is none or it is not to be trusted."""
-        if self.directory is None:
-            return None
-        path = self.directory / f"{kind}-{key}"
-        try:
-            payload = unpack(read_own(path), kind, key)[1]
-            mark_used(path)
-            return payload
-        except FileNotFoundError:
-            return None
-        except (OSError, DamagedError) as error:
-            debug.log(1, f"cache entry {path} is not used: {error}")
-            return None
+        return self._read(f"{kind}-{key}", lambda path: unpack(read_own(path), kind, key)[1])
 
     def get_into(self, kind: str, key: str, room: memoryview) -> bool:
         """Read the payload of an entry into memory of bytes; False if there is none of this size that is to be trusted.
 
         Then what was in the memory is there still, or zeros are.
         """
+        return self._read(f"{kind}-{key}", lambda path: read_into(path, kind, key, room)) is not None
+
+    def _read(self, name: str, read: Callable[[Path], Payload]) -> Payload | None:
+        """What ``read`` makes of a file; None if there is none, or it raises OSError or DamagedError."""
         if self.directory is None:
-            return False
-        path = self.directory / f"{kind}-{key}"
+            return None
+        path = self.directory / name
         try:
-            with opened_own(path) as file:
-                line = file.readline(LARGEST_HEADER)
-                if os.fstat(file.fileno()).st_size != len(line) + len(room):
-                    raise DamagedError("it has another size")
-                try:
-                    read = 0
-                    while count := file.readinto(room[read:]):  # type: ignore[attr-defined]
-                        read += count
-                    header_of(line, room, kind, key)
-                except (OSError, DamagedError):
-                    room[:] = bytes(len(room))
-                    raise
+            found = read(path)
             mark_used(path)
-            return True
+            return found
         except FileNotFoundError:
-            return False
+            return None
         except (OSError, DamagedError) as error:
             debug.log(1, f"cache entry {path} is not used: {error}")
-            return False
+            return None
 
     @contextmanager
     def turn(self, kind: str, key: str) -> Iterator[None]:

@@ -82,6 +82,26 @@ def read_own(path: Path) -> bytes:
         return file.read()
 
 
+def read_into(path: Path, kind: str, key: str, room: memoryview) -> int:
+    """Read the payload of such a file, which has the size of the memory; how many bytes that are.
+
+    Raises DamagedError or OSError; then the memory is as it was, or zeros.
+    """
+    with opened_own(path) as file:
+        line = file.readline(LARGEST_HEADER)
+        if os.fstat(file.fileno()).st_size != len(line) + len(room):
+            raise DamagedError("it has another size")
+        try:
+            read = 0
+            while count := file.readinto(room[read:]):  # type: ignore[attr-defined]
+                read += count
+            header_of(line, room, kind, key)
+        except (OSError, DamagedError):
+            room[:] = bytes(len(room))
+            raise
+        return read
+
+
 @contextmanager
 def opened_own(path: Path) -> Iterator[BinaryIO]:
     """Such a file, open.  Raises DamagedError or OSError."""

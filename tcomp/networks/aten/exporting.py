@@ -17,7 +17,7 @@ from tcomp.errors import Diagnostic, NetworkError
 from tcomp.networks.aten.decomposing import constant, simplified
 from tcomp.networks.aten.single import import_single
 from tcomp.networks.importing import RULES, Builder, Node
-from tcomp.networks.network import Definition, Network, Value
+from tcomp.networks.network import Network, Value, foreign
 from tcomp.networks.texts import general
 
 
@@ -186,18 +186,7 @@ def _own(builder: Builder, node: Any, operation: Any, known: Mapping[str, Value]
     """A call of an operation of tcomp, as of a layer in three lines, as its text."""
     function = operation.function
     given = dict(zip((tensor.name for tensor in function.inputs), node.args, strict=False)) | dict(node.kwargs)
-    results = node.meta.get("val")
-    several = isinstance(results, (list, tuple))
-    kinds = [
-        Node(
-            f"{node.name}_{number}" if several else node.name,
-            str(node.target),
-            {},
-            tuple(result.shape),
-            str(result.dtype).removeprefix("torch."),
-        )
-        for number, result in enumerate(results if several else [results])
-    ]
+    kinds = _kinds(node)
     arguments, constants = [], {}
     for tensor in function.inputs:
         found = given.get(tensor.name)
@@ -207,25 +196,14 @@ def _own(builder: Builder, node: Any, operation: Any, known: Mapping[str, Value]
             arguments.append(known[found.name])
         else:
             raise kinds[0].refuse(f"takes {found!r} for {tensor.name}", "tensors, and numbers for constants, are known")
-    # Passes know defs by their names: another def that is called conv2d is none of theirs.
-    name = f"own_{function.name}"
-    text = str(function.definition).replace(f"def {function.name}(", f"def {name}(", 1)
-    made = builder.several(kinds, Definition(name, text), arguments, **constants)
-    return made if several else made[0]
+    made = builder.several(kinds, foreign(function.name, str(function.definition)), arguments, **constants)
+    return made if isinstance(node.meta.get("val"), (list, tuple)) else made[0]
 
 
 def _outside(builder: Builder, node: Any, known: Mapping[str, Value]) -> list[Value]:
     """A call of torch's own operator."""
     tensors = list(dict.fromkeys(n.name for n in node.all_input_nodes))
-    results = node.meta.get("val")
-    each = results if isinstance(results, (list, tuple)) else [results]
-    kinds = []
-    for number, result in enumerate(each):
-        if not isinstance(result, torch.Tensor) or not all(isinstance(extent, int) for extent in result.shape):
-            raise NetworkError(f"{node.target} has a size that is not fixed (node {node.name})")
-        label = node.name if len(each) == 1 else f"{node.name}_{number}"
-        dtype = str(result.dtype).removeprefix("torch.")
-        kinds.append(Node(label, str(node.target), {}, tuple(result.shape), dtype))
+    kinds = _kinds(node)
 
     def run(*arrays: Any) -> list[Any]:
         given = {name: torch.from_numpy(np.array(array)) for name, array in zip(tensors, arrays, strict=True)}
@@ -235,6 +213,20 @@ def _outside(builder: Builder, node: Any, known: Mapping[str, Value]) -> list[Va
         return [t.numpy() for t in (made if isinstance(made, (list, tuple)) else [made])]
 
     return builder.outside(kinds, [known[name] for name in tensors], run)
+
+
+def _kinds(node: Any) -> list[Node]:
+    """A node for each result of an operator.  Raises NetworkError where one is no tensor, or has a size left open."""
+    results = node.meta.get("val")
+    each = results if isinstance(results, (list, tuple)) else [results]
+    kinds = []
+    for number, result in enumerate(each):
+        if not isinstance(result, torch.Tensor) or not all(isinstance(extent, int) for extent in result.shape):
+            raise NetworkError(f"{node.target} has a size that is not fixed (node {node.name})")
+        label = node.name if len(each) == 1 else f"{node.name}_{number}"
+        dtype = str(result.dtype).removeprefix("torch.")
+        kinds.append(Node(label, str(node.target), {}, tuple(result.shape), dtype))
+    return kinds
 
 
 def _type(node: Any) -> tuple[str, tuple[int, ...]]:

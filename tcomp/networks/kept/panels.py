@@ -94,8 +94,8 @@ class Keeper:
         """
         limit, size = store().limit, sum(panels.room.nbytes for panels in wanted)
         keeps = self._keeps and bool(wanted) and (limit is None or size <= limit // _SHARE)
-        digests = self._digested() if keeps and self._digests is None else self._digests and self._digests.result()
-        named = self._named(network, digests) if keeps and digests else None
+        digests = self._first_digests() if keeps else None
+        named = None if digests is None else self._named(network, digests)
         packed: list[tuple[str, Panels]] = []
 
         def fill_one(panels: Panels) -> None:
@@ -124,6 +124,10 @@ class Keeper:
             return None
         facts = (__version__, build_identity(), np.__version__, compiler, digests, self._options.told)
         return hashlib.sha256(json.dumps((*facts, str(self._source), str(network))).encode()).hexdigest()
+
+    def _first_digests(self) -> Digests:
+        """Those of the weights as they were at the beginning."""
+        return self._digested() if self._digests is None else self._digests.result()
 
     def _digested(self) -> Digests:
         """A digest of the elements of each weight, by its name."""
