@@ -86,11 +86,7 @@ def _heads_together(plan: Plan, weights: Weights) -> Plan:
 
 def _pair_of_rows(scop: Scop, weights: Weights) -> tuple[str, str] | None:
     """Two rows of weights that share keys, and can be one."""
-    (summed,) = _wide(weights)
-    read = next(e for e in walk(summed.value) if isinstance(e, Read) and e.tensor == weights.statement.target)
-    named = dict(zip(weights.statement.indices, read.subscripts, strict=True))
-    alike = [row for row in weights.rows if isinstance(s := named[row], Index) and _is_shared(summed, s.name)]
-    pairs = itertools.pairwise(alike)
+    pairs = itertools.pairwise(weights.rows[n] for n, _ in _rows_that_share_keys(weights))
     return next((pair for pair in pairs if can_merge(scop, weights.statement.name, *pair)), None)
 
 
@@ -121,11 +117,17 @@ def _row_of_matrices(weights: Weights) -> int | None:
     """The number of the row with most values that share keys; None where no two do."""
     (summed,) = _wide(weights)
     sizes = dict(zip(summed.indices, summed.extents, strict=True))
+    found = [(sizes[index], n) for n, index in _rows_that_share_keys(weights) if sizes[index] > 1]
+    return max(found)[1] if found else None
+
+
+def _rows_that_share_keys(weights: Weights) -> list[tuple[int, str]]:
+    """Numbers of rows of weights that read the same keys, each with its index in the sum."""
+    (summed,) = _wide(weights)
     read = next(e for e in walk(summed.value) if isinstance(e, Read) and e.tensor == weights.statement.target)
     named = dict(zip(weights.statement.indices, read.subscripts, strict=True))
     own = [(n, s.name) for n, row in enumerate(weights.rows) if isinstance(s := named[row], Index)]
-    found = [(sizes[index], n) for n, index in own if _is_shared(summed, index) and sizes[index] > 1]
-    return max(found)[1] if found else None
+    return [(n, index) for n, index in own if _is_shared(summed, index)]
 
 
 def formed_groups(plan: Plan) -> tuple[Group, ...]:

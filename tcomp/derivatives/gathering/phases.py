@@ -190,9 +190,7 @@ def _outermost(expr: Expr, index: str) -> Iterator[syntax.Binary]:
 def _is_zero_below(value: Expr, of: Expr, statement: syntax.Statement) -> bool:
     """Whether what is added up is 0 where a quotient is negative: it reads a tensor there, or before, as 0 outside."""
     from_zero = {c.index.name for c in statement.clauses if isinstance(c, syntax.Range) and c.lower == _NOTHING}
-    while isinstance(value, syntax.Conditional) and value.otherwise == ZERO:
-        value = value.then
-    for factor in factors_of(value)[0]:
+    for factor in factors_of(_without(value, tuple(_conditions(value))))[0]:
         if not isinstance(factor, syntax.Boundary) or factor.arguments[1:] != (ZERO,):
             continue
         for subscript in factor.subscripts:
