@@ -18,11 +18,13 @@ from typing import Any
 
 import torch
 
-from tcomp.autograd.backward import Backward, BackwardOperator, Derivable, Given, Once, overload_of
+from tcomp.autograd.backward import Backward, Derivable, Given
+from tcomp.autograd.backwardoperator import BackwardOperator, overload_of
 from tcomp.autograd.entry import enter, is_watched
 from tcomp.autograd.fake import Fake, torch_dtype
 from tcomp.autograd.inductor import FakeFor
 from tcomp.autograd.kept import Tag, facts_of
+from tcomp.autograd.once import Once
 from tcomp.autograd.outs import OutOperator
 from tcomp.autograd.recording import Recorded
 from tcomp.autograd.registration import Choices

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from tcomp.autograd.backward import Backward, BackwardOperator, Given, as_list, as_tuple
+from tcomp.autograd.backward import Backward, Given, as_tuple
+from tcomp.autograd.backwardoperator import BackwardOperator, as_list
 from tcomp.autograd.entry import enter_directly
 from tcomp.autograd.fake import Fake
 from tcomp.autograd.inductor import FakeFor

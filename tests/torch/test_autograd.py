@@ -14,7 +14,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import tcomp as tc
-from tcomp.autograd.backward import Given, Once
+from tcomp.autograd.backward import Given
+from tcomp.autograd.once import Once
 from tcomp.errors import ArgumentError
 
 TEXT = """
@@ -362,7 +363,7 @@ def test_backward_passes_are_kept_by_strides_and_not_by_other_constants() -> Non
 
 
 def test_of_what_is_made_for_numbers_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tcomp.autograd.backward.MOST_KEPT", 2)
+    monkeypatch.setattr("tcomp.autograd.once.MOST_KEPT", 2)
     once, made = Once(), []
     for numbers in ((1,), (2,), (1,), (3,), (1,)):
         once.get("key", lambda numbers=numbers: made.append(numbers) or numbers, numbers)
