@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.c.parallel import tile_loops
 from tcomp.driver import lower
 from tcomp.errors import TcompError
 from tcomp.grammar import define
+from tcomp.loops.ir import Execute, For, If, Number, Variable
 from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
@@ -51,3 +53,31 @@ def test_results_do_not_depend_on_the_threads(threads: int) -> None:
 def test_what_is_no_number_of_threads_is_told(threads: object) -> None:
     with pytest.raises(TcompError, match="threads is"):
         tc.MappingOptions(threads=threads)  # type: ignore[arg-type]
+
+
+TRIANGLE = For("c0", Number(0), Number(4), 1, For("c1", Variable("c0"), Number(9), 1, Execute("S", (Variable("c1"),))))
+
+
+@pytest.mark.parametrize("rows", [4, 40])
+def test_a_few_rows_of_tiles_are_shared_out_tile_by_tile(rows: int) -> None:
+    whole = replace(TRIANGLE, upper=Number(rows))
+    loops, tile = tile_loops(whole, 2)
+    if rows == 40:
+        assert [loop.iterator for loop in loops] == ["c0"], "these are enough"
+        return
+    assert [(loop.lower, loop.upper) for loop in loops] == [(Number(0), Number(4)), (Number(0), Number(9))]
+    assert isinstance(tile, If)
+    assert str(tile.condition) == "((c0 <= c1) && (c1 < 9))"
+    assert tile_loops(whole, 1)[1] == whole.body, "one thread runs them as they are"
+
+
+def test_no_tile_of_a_triangle_is_left_out_or_run_twice() -> None:
+    ranges = "where i in 0:M, j in 0:M  C(i,j) += A(i,j) where i in 0:M, j in i:M"
+    text = f"def f(float(M,M) A) -> (float(M,M) C) {{ C(i,j) = -1 {ranges} }}"
+    options = tc.MappingOptions(tile_sizes=(100, 30))
+    made = lower(define(text)["f"], Sizes({"M": 500}), options, CPU).source.text
+    assert "count = 5L * 17L;" in made
+    assert re.search(r"if \(\(\(.* <= c1\) && \(c1 < .*\)\)\) {", made)
+    given = np.random.default_rng(0).integers(-9, 9, (500, 500)).astype(np.float32)
+    f = tc.define(text).f
+    np.testing.assert_array_equal(f(given, options=options), f.reference(given))

@@ -316,7 +316,7 @@ class Emitter:
 
     def _parallel(self, node: Scope, depth: int) -> None:
         instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
-        loops, tile = tile_loops(node.body)
+        loops, tile = tile_loops(node.body, self.threads)
         kept = kept_panels(self.plan, loops, tile)
         self.kept = {k.panel.name: k for k in kept}
         own = [line for k in kept for line in k.declared()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import add, floordiv, mul, sub
@@ -10,7 +11,7 @@ from types import MappingProxyType
 from tcomp.backends.c.rows.streaming import FENCE, LINE
 from tcomp.backends.c.rowwork import RowWork
 from tcomp.backends.spelling import loop_text
-from tcomp.loops.ir import For, LoopExpr, LoopNode, Number, Operation, Variable, variables
+from tcomp.loops.ir import For, If, LoopExpr, LoopNode, Number, Operation, Variable, variables
 from tcomp.loops.narrowing import runs_over_data
 from tcomp.mapping.machines.fitted.cputext import THREADS
 
@@ -22,15 +23,51 @@ FETCH = "__atomic_fetch_add(&begun[share][0], {}, __ATOMIC_RELAXED)"
 """How a thread takes the next few tiles of a share, and learns how many were taken before."""
 
 
-def tile_loops(tiles: LoopNode) -> tuple[list[For], LoopNode]:
-    """The loops over tiles below a mark, perfectly nested and rectangular, outermost first, and what is in them."""
+def tile_loops(tiles: LoopNode, threads: int = 1) -> tuple[list[For], LoopNode]:
+    """The loops over tiles below a mark, perfectly nested and rectangular, outermost first, and what is in them.
+
+    Where these are too few for threads to have about as much each, a loop inside whose range depends on them is one of
+    them, too, over all values that it ever takes: a condition leaves out the tiles that there are not.
+    """
     loops: list[For] = []
     while isinstance(tiles, For) and not runs_over_data(tiles):
         if (variables(tiles.lower) | variables(tiles.upper)) & {loop.iterator for loop in loops}:
+            hull = _hull(loops, tiles, threads)
+            if hull is None:
+                break
+            number = Variable(tiles.iterator)
+            there = Operation("&&", (Operation("<=", (tiles.lower, number)), Operation("<", (number, tiles.upper))))
+            loops.append(hull)
+            tiles = If(there, tiles.body, None)
             break
         loops.append(tiles)
         tiles = tiles.body
     return loops, tiles
+
+
+def _hull(loops: Sequence[For], inner: For, threads: int) -> For | None:
+    """A loop that takes all values of ``inner`` for any of the tiles around it; None if these are not a few."""
+    if threads == 1 or inner.step != 1 or not 0 < _tiles(loops) < THREADS.chunks * threads:
+        return None
+    ranges = [range(_number(loop.lower), _number(loop.upper), loop.step) for loop in loops]
+    bounds = []
+    for tile in itertools.product(*ranges):
+        values = dict(zip((loop.iterator for loop in loops), tile, strict=True))
+        lower, upper = (_value(bound, values) for bound in (inner.lower, inner.upper))
+        if lower is None or upper is None:
+            return None
+        if lower < upper:
+            bounds.append((lower, upper))
+    if not bounds:
+        return None
+    lowers, uppers = zip(*bounds, strict=True)
+    return replace(inner, lower=Number(min(lowers)), upper=Number(max(uppers)))
+
+
+def _number(bound: LoopExpr) -> int:
+    """The value of a bound that is a number."""
+    assert isinstance(bound, Number)
+    return bound.value
 
 
 def runs_parallel(loops: Sequence[For], instances: int, threads: int) -> bool:
