@@ -15,7 +15,6 @@ import numpy as np
 
 from tcomp import debug
 from tcomp.backends.host.chains import MOST_ARRAYS, Chain, Failure, Link
-from tcomp.bound.ahead import aligned
 from tcomp.errors import Diagnostic, ShapeError, TcompError
 from tcomp.networks.batches.splitting import split
 from tcomp.networks.grouping import group
@@ -79,6 +78,7 @@ class CompiledNetwork:
         lowered = Lowered({"source": network}) if passed else lower(network, self.options)
         self.stages, self.choices, self.rewrites = lowered.stages, lowered.choices, lowered.rewrites
         self.network = list(self.stages.values())[-1]
+        keeper.expect(self.network)
         self._values = self.network.by_name
         groups = group(self.network, followers=self.options.join_followers)
         self._storage = stored(self.network, groups, views=self.options.views, share=self.options.share_memory)
@@ -94,13 +94,10 @@ class CompiledNetwork:
         """Those that kernels read where they lie.  Of others only panels are kept: who asks has them computed again."""
         ends = [value.name for value in (*self.network.inputs, *self.network.outputs)]
         self._slots = {name: _FIRST + number for number, name in enumerate(ends)}
-        self._panels: dict[tuple[int, tuple[str, ...]], Array] = {}
-        self._unpacked: list[Panels] = []
+        self._panels = keeper.rooms(self._wanted())
         self._parts: list[tuple[Chain | None, range]] = self._linked()
-        unpacked, self._unpacked = self._unpacked, []
         # Several at a time: meanwhile the weights of others are turned or transformed.
-        each = functools.partial(side_by_side, workers=self.options.workers)
-        keeper.fill(unpacked, self.network, self._original, each)
+        keeper.fill(self._original, functools.partial(side_by_side, workers=self.options.workers))
         self._arenas: list[Array] = []
 
     @property
@@ -274,23 +271,27 @@ class CompiledNetwork:
 
     def _link(self, step: Step) -> tuple[Link, list[tuple[int, int, int]]] | None:
         """A step as one of a chain, if it can be."""
-        link = step.kernel.link() if step.kernel is not None and self.options.one_call else None
-        if link is None or step.kernel is None or len(step.called) + len(step.kernel.bound) > MOST_ARRAYS:
+        if (link := self._link_alone(step)) is None:
             return None
         called = [(*self._base(name), step.advances.get(name, 0)) for name in step.called]
         bound = [(_WEIGHTS, 0) if name in step.packed else self._base(name) for name in step.bound]
-        return link, called + [(*place, 0) for place in bound + self._packed(step)]
+        panels = self._panels.get((step.number, step.bound))
+        bound += [] if panels is None else [(_WEIGHTS, panels.ctypes.data)]
+        return link, called + [(*place, 0) for place in bound]
 
-    def _packed(self, step: Step) -> list[tuple[int, int]]:
-        """Where the panels of a step lie, which will be packed if no step with its kernel and weights came before."""
-        if step.kernel is None or not step.panel_bytes:
-            return []
-        key = (step.number, step.bound)
-        if key not in self._panels:
-            self._panels[key] = aligned(step.panel_bytes)
-            roots = tuple(self.place_of(name) for name in step.bound)
-            self._unpacked.append(Panels(step.kernel, roots, self._panels[key]))
-        return [(_WEIGHTS, self._panels[key].ctypes.data)]
+    def _link_alone(self, step: Step) -> Link | None:
+        """The kernel of a step, if it can be part of a chain."""
+        if step.kernel is None or not self.options.one_call:
+            return None
+        return step.kernel.link() if len(step.called) + len(step.kernel.bound) <= MOST_ARRAYS else None
+
+    def _wanted(self) -> dict[tuple[int, tuple[str, ...]], Panels]:
+        """The panels of all steps in chains: those of steps with one kernel and the same weights are the same."""
+        return {
+            (step.number, step.bound): Panels(step.kernel, tuple(map(self.place_of, step.bound)), step.panel_bytes)
+            for step in self.steps
+            if step.kernel is not None and step.panel_bytes and self._link_alone(step) is not None
+        }
 
     def _base(self, name: str) -> tuple[int, int]:
         """The base of a value, and how far from it the value lies."""

@@ -127,9 +127,13 @@ class Store:
         with exclusive(self.directory / f".lock-{number}", _LONGEST_TURN):
             yield
 
+    def takes(self, size: int) -> bool:
+        """Whether a payload of so many bytes may be kept."""
+        return self.directory is not None and size + LARGEST_HEADER <= LARGEST_ENTRY
+
     def put(self, kind: str, key: str, label: str, payload: bytes | memoryview) -> bool:
         """Keep a payload, in place of an entry that is there; False if that was not possible."""
-        if self.directory is None or len(payload) + LARGEST_HEADER > LARGEST_ENTRY:
+        if self.directory is None or not self.takes(len(payload)):
             return False
         try:
             # Somebody may have cleared the directory above.

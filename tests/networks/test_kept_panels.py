@@ -20,6 +20,7 @@ from tcomp.storage.entries import pack
 
 TEXT = """def linear(float(N,K) X, float(M,K) W) -> (Y) { Y(n,m) +=! X(n,k) * W(m,k) }
 def net(float(8,96) x, float(96,96) u, float(96,96) v) -> (y) { h = linear(x, u) y = linear(h, v) }"""
+EACH_ALONE = networks.Kept(least_bytes=1, part_bytes=1)
 X = np.arange(8 * 96, dtype=np.float32).reshape(8, 96) % 7
 U, V = (np.arange(96 * 96, dtype=np.float32).reshape(96, 96) % k for k in (5, 3))
 
@@ -27,7 +28,7 @@ U, V = (np.arange(96 * 96, dtype=np.float32).reshape(96, 96) % k for k in (5, 3)
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TCOMP_CACHE", str(tmp_path))
-    monkeypatch.setattr(panels, "KEPT", networks.Kept(least_bytes=1))
+    monkeypatch.setattr(panels, "KEPT", EACH_ALONE)
     return tmp_path / "v1"
 
 
@@ -62,6 +63,78 @@ def test_other_weights_and_options_have_other_panels(packed: list[Kernel]) -> No
     assert len(packed) == 8
     compiled(jobs=1)
     assert len(packed) == 8
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_panels_that_lie_in_one_part_are_read_at_once(
+    own_cache: Path, packed: list[Kernel], monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    monkeypatch.setattr(panels, "KEPT", networks.Kept(least_bytes=1))
+    first = compiled(jobs=jobs)
+    (entry,) = own_cache.glob("panels-*")
+    again = compiled(jobs=jobs)
+    assert len(packed) == 2 and (again(X) == X @ U.T @ V.T).all()
+    starts = [panel.ctypes.data for panel in again._panels.values()]
+    assert all(start % 64 == 0 for start in starts) and starts[1] - starts[0] >= first.panel_bytes // 2
+    entry.unlink()
+    assert (compiled(jobs=jobs)(X) == X @ U.T @ V.T).all() and len(packed) == 4 and entry.exists()
+
+
+def test_parts_of_memory_hold_all_panels_one_behind_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(panels, "KEPT", networks.Kept(part_bytes=200))
+    assert panels._laid_out([]) == []
+    assert panels._laid_out([100, 70, 1, 300, 8]) == [
+        (198, [(0, 0), (1, 128)]),
+        (1, [(2, 0)]),
+        (300, [(3, 0)]),
+        (8, [(4, 0)]),
+    ]
+    assert panels._laid_out([128, 72]) == [(200, [(0, 0), (1, 128)])]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_was_read_while_kernels_were_looked_for_is_not_read_again(
+    monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    compiled(jobs=jobs)
+    read: list[object] = []
+    own = cache.Store.get_into
+    monkeypatch.setattr(cache.Store, "get_into", lambda *which: (read.append(which[2]), own(*which))[1])
+    again = compiled(jobs=jobs)
+    assert len(read) == len(set(read)) == 2 and (again(X) == X @ U.T @ V.T).all()
+
+
+WRONG_LISTS = {
+    "nothing": b"", "no list": b"{}", "too short": b"[1]", "no sizes": b'["0", "a"]', "no text": b"\x80",
+    "others": b'["0", [8]]', "negative": b'["0", [-8]]', "endless": b'["0", [1e999]]',
+    "vast": b'["0", [4611686018427387904]]',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", WRONG_LISTS.values(), ids=WRONG_LISTS)
+@pytest.mark.parametrize("limit", [1 << 30, None])
+def test_a_wrong_list_of_parts_does_no_harm(
+    own_cache: Path, packed: list[Kernel], monkeypatch: pytest.MonkeyPatch, content: bytes, limit: int | None
+) -> None:
+    compiled(jobs=2)
+    (path,) = own_cache.glob("panellist-*")
+    right = path.read_bytes()
+    monkeypatch.setattr(store(), "limit", limit)
+    assert store().put("panellist", path.name.partition("-")[2], "", content)
+    assert (compiled(jobs=2)(X) == X @ U.T @ V.T).all() and len(packed) == 2 and path.read_bytes() == right
+
+
+def test_a_network_whose_kernels_changed_reads_none_of_the_old_panels(
+    own_cache: Path, packed: list[Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled(jobs=2)
+    (path,) = own_cache.glob("panellist-*")
+    old, own = path.read_bytes(), panels._facts
+    monkeypatch.setattr(panels, "_facts", lambda wanted: own(wanted)[::-1])
+    assert (compiled(jobs=2)(X) == X @ U.T @ V.T).all() and len(packed) == 4 and path.read_bytes() != old
+    monkeypatch.setattr(panels, "_facts", own)
+    # These are there still, and the list is theirs again.
+    assert (compiled(jobs=2)(X) == X @ U.T @ V.T).all() and len(packed) == 4 and path.read_bytes() == old
 
 
 def _damaged(content: bytes) -> dict[str, bytes]:
@@ -107,7 +180,7 @@ def test_small_networks_and_those_that_would_fill_the_cache_keep_none(
 ) -> None:
     monkeypatch.setattr(panels, "KEPT", networks.Kept(least_bytes=U.nbytes + V.nbytes + 1))
     compiled()
-    monkeypatch.setattr(panels, "KEPT", networks.Kept(least_bytes=1))
+    monkeypatch.setattr(panels, "KEPT", EACH_ALONE)
     monkeypatch.setattr(store(), "limit", U.nbytes)
     compiled()
     assert not list(own_cache.glob("panels-*"))

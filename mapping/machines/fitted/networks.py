@@ -242,6 +242,13 @@ class Kept:
         machine="Zen 3, two cores",
         how="not measured: less is packed in a millisecond or two, and a file takes a fifth of one",
     )
+    part_bytes: int = fitted(
+        32 << 20,
+        "bytes",
+        "Panels that lie in one file, if they are more than one: what two threads share.",
+        machine="Zen 3, two cores",
+        how="not measured: 20 to 30 ms of reading, so that a thread seldom waits for Python's lock",
+    )
 
 
 KEPT = Kept()
