@@ -27,8 +27,9 @@ from tcomp.mapping.strategy import Pass
 from tcomp.mapping.text.writer import plan_text
 from tcomp.model.islbounds import TooComplexError, bounded
 from tcomp.model.scop import Scop
+from tcomp.model.stepwise.cutting import Cutter
 from tcomp.model.stepwise.folding import folded, prove_folds
-from tcomp.model.stepwise.pieces import Cutter, Item, Piece, Pieces, TimeTiles
+from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
 from tcomp.model.stepwise.running import as_reductions, prove_running
 from tcomp.model.stepwise.tiling import Room, Shape, blocks_of, prove_tiles, time_tiled, worth_tiles
 from tcomp.model.stepwise.unfolding import with_tensors_between

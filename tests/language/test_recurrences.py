@@ -10,8 +10,8 @@ import pytest
 
 import tcomp as tc
 from tcomp.grammar import define, parse
+from tcomp.model.stepwise.cutting import in_pieces
 from tcomp.model.stepwise.folding import folded, prove_folds
-from tcomp.model.stepwise.pieces import in_pieces
 from tcomp.model.terms.sizes import Sizes
 
 JACOBI = """def jacobi(double(N,M) A, const int T) -> (O) {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tcomp.grammar.tree.function import Call, Expr, walk
-from tcomp.model.stepwise.pieces import Cutter, Piece, Pieces, Repeat
+from tcomp.model.stepwise.cutting import Cutter
+from tcomp.model.stepwise.pieces import Piece, Pieces, Repeat
 from tcomp.values.intrinsics import INTRINSICS
 
 

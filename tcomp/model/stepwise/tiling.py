@@ -20,7 +20,8 @@ from tcomp.errors import LegalityError
 from tcomp.grammar.tree.forms import combine, interval, to_form
 from tcomp.grammar.tree.function import Index, Statement
 from tcomp.model.accesses import Frame, element_map, reads_with_subscripts
-from tcomp.model.stepwise.pieces import Band, Columns, Cutter, Item, Part, Piece, Pieces, Repeat, TimeTiles
+from tcomp.model.stepwise.cutting import Cutter, Part
+from tcomp.model.stepwise.pieces import Band, Columns, Item, Piece, Pieces, Repeat, TimeTiles
 from tcomp.model.stepwise.rows import runs_along_rows
 
 MOST_STATEMENTS = 8
