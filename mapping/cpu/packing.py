@@ -166,8 +166,10 @@ def _grouped(
 
 
 def _can_be_copied(plan: Plan, statement: ScopStatement, read: Read) -> bool:
-    """Whether what is read stays as it is while the tile of the statement runs, and is known before."""
+    """Whether what is read stays as it is while the tile of the statement runs, and is known and there before."""
     storage = plan.scop.storages[read.tensor]
+    if storage.name in plan.scop.partly:
+        return False
     if storage.role == "temporary" and plan.buffers[storage.name].space != "global":
         return False
     if _is_written_around(plan, statement, storage.name) or any(map(depends_on_data, read.subscripts)):

@@ -162,7 +162,8 @@ class Operand:
 def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[Operand]:
     """The groups of references that can be fetched: affine, to what nothing in the group of the statement writes.
 
-    Those that never happen, under a guard that never holds, have no box to fetch.
+    Those that never happen, under a guard that never holds, have no box to fetch.  Slices that some steps lack are not
+    fetched, for a fetch asks no guard.
     """
     group, _ = home_of(plan, statement.name)
     written = {plan.scop.by_name[s].target for c in group.clusters for s in plan.clusters[c].statements}
@@ -171,7 +172,9 @@ def operands(plan: Plan, statement: ScopStatement, prefix: isl.Map) -> Iterator[
         own = [e for e in exprs if e.tensor == storage]
         maps = [m for m in statement.reads if m.get_tuple_name(isl.dim_type.out) == storage]
         in_memory = plan.scop.storages[storage].role != "temporary" or plan.buffers[storage].space == "global"
-        if storage in written or not in_memory or any(depends_on_data(s) for e in own for s in e.subscripts):
+        if storage in written or storage in plan.scop.partly or not in_memory:
+            continue
+        if any(depends_on_data(s) for e in own for s in e.subscripts):
             continue
         if any(e.boundary is not None and e.boundary.kind != "constant_exterior" for e in own):
             continue

@@ -48,6 +48,8 @@ class Fetches:
         written = {s.target for s in self.plan.scop.statements if self._group(s.name) is self._group(copy.statement)}
         if copy.storage in written:
             raise LegalityError(f"pass '{step}' fetches {copy.storage}, which is written meanwhile")
+        if copy.storage in self.plan.scop.partly:
+            raise LegalityError(f"pass '{step}' fetches {copy.storage}, which some of the steps lack")
         prove_conversion(self.plan, copy, step)
         prove_groups(self.plan, copy, prefix, step)
         box = isl.Set.universe(isl.Space.set_alloc(prefix.get_ctx(), 0, len(copy.shape)))

@@ -12,13 +12,16 @@ class Around:
     """The steps around a piece of a program: their indices, outermost first, and the values that they take together.
 
     A piece that is ``tiled`` runs for a part of its instances at a time, whose bounds are among the steps.  Where it is
-    ``open``, a whole program runs, and what stands here for steps are sizes that a call says.
+    ``open``, a whole program runs, and what stands here for steps are sizes that a call says.  Tensors that are
+    ``partly`` there are slices that lie outside of what they are cut from at some steps, as ``H(t-1)`` at the first
+    one: elements of them are read where instances read them, and never ahead.
     """
 
     steps: tuple[str, ...]
     values: isl.Set
     tiled: bool = False
     open: bool = False
+    partly: frozenset[str] = frozenset()
 
 
 def textual_date(domain: isl.Set, number: int, depth: int) -> isl.Map:

@@ -135,6 +135,11 @@ class Scop:
         """The indices of the steps around it."""
         return () if self.around is None else self.around.steps
 
+    @property
+    def partly(self) -> frozenset[str]:
+        """The slices that some of the steps lack."""
+        return frozenset() if self.around is None else self.around.partly
+
     @cached_property
     def by_name(self) -> dict[str, ScopStatement]:
         """Statements by name."""

@@ -161,3 +161,24 @@ def test_a_kernel_of_steps_comes_back_from_the_cache() -> None:
     command = [sys.executable, "-m", "tcomp", "compile", "-", "--sizes", "T=4,N=6", "--target", "cuda:sm_90"]
     shown = subprocess.run(command, input=SCALED, capture_output=True, text=True, check=True)
     assert "step_t" in shown.stdout
+
+
+NEXT = """def f(float(T,B,D) X, float(D,D) U) -> (H) {
+  for t in 0:T {
+    r(b,d) +=! (t == 0 ? 0.0 : H(t-1,b,k)) * U(k,d) where b in 0:B, k in 0:D
+    n(b,d) +=! (t < T-1 ? X(t+1,b,k) : 1.0) * U(k,d) where b in 0:B, k in 0:D
+    H(t,b,d) = 0.5 * r(b,d) + X(t,b,d) + n(b,d)
+  }
+}"""
+
+
+@NEEDS_COMPILER
+def test_slices_that_a_step_lacks_are_not_fetched() -> None:
+    """The first step fetched what lies in front of ``H``, the last one what lies behind ``X``."""
+    rng = np.random.default_rng(0)
+    X, U = rng.integers(0, 3, (4, 3, 8)).astype(np.float32), rng.integers(0, 2, (8, 8)).astype(np.float32)
+    before, H = np.zeros((3, 8), np.float32), []
+    for t in range(4):
+        before = 0.5 * (before @ U) + X[t] + (X[t + 1] if t < 3 else np.ones((3, 8), np.float32)) @ U
+        H.append(before)
+    np.testing.assert_array_equal(tc.define(NEXT).f(X, U, target="simulator"), np.stack(H))

@@ -10,7 +10,7 @@ import islpy as isl
 from tcomp.grammar.ranges.affine import form_to_pw_aff, step_parameter
 from tcomp.grammar.ranges.domains import StatementDomain
 from tcomp.grammar.ranges.ranges import Ranges, infer
-from tcomp.grammar.tree.forms import Form, combine, index_form, to_form
+from tcomp.grammar.tree.forms import Form, combine, index_form, interval, to_form
 from tcomp.grammar.tree.function import Function, Read, Statement, Step, Tensor, walk
 from tcomp.model.accesses import Frame, element_map
 from tcomp.model.around import Around
@@ -154,10 +154,10 @@ class Cutter:
         )
         sizes = Sizes(self.sizes.values, views.strides)
         ranges = Ranges(self.values, views.boxes, tuple(domains), ())
-        around = Around(names, self._values(steps, numbers[0])) if steps else None
+        around = self._around(names, self._values(steps, numbers[0]), views) if steps else None
         if around is not None and part is not None:
             names = (*names, *part.bounds)
-            around = Around(names, around.values.intersect(part.values), tiled=True)
+            around = replace(around, steps=names, values=around.values.intersect(part.values), tiled=True)
         scop = Builder(function, sizes, ranges, around).build()
         if not scop.statements:
             return None
@@ -182,6 +182,24 @@ class Cutter:
                 assert at_least is not None, "bounds of steps are made of steps around them"
                 values = values.intersect(at_least.nonneg_set())
         return values.params()
+
+    def _around(self, steps: tuple[str, ...], values: isl.Set, views: Views) -> Around:
+        """Steps, the values they take, and the views that lie outside of their tensors at some of these."""
+        partly = set()
+        for view, cut in views.slices.items():
+            box = self.ranges.boxes[cut.tensor]
+            for d, form in cut.at:
+                low, high = box.origin[d], box.origin[d] + box.extent[d] - 1
+                least, most = interval(form, views.hull)
+                if least >= low and most <= high:
+                    continue
+                place = form_to_pw_aff(form, values.get_space())
+                assert place is not None, "slices are cut at forms over steps"
+                inside = place.add_constant_val(-low).nonneg_set()
+                inside = inside.intersect(place.neg().add_constant_val(high).nonneg_set()).params()
+                if not values.is_subset(inside):
+                    partly.add(view)
+        return Around(steps, values, partly=frozenset(partly))
 
     def _is_partly(self, name: str, views: Views) -> bool:
         """Whether a tensor goes on from its content, which the caller passes."""
