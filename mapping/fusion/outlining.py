@@ -340,7 +340,7 @@ def alone(scop: Scop, statement: ScopStatement) -> Cluster:
 def _is_one_run(indices: Sequence[str], strides: Mapping[str, int], extents: Mapping[str, int]) -> bool:
     """Whether all values of some indices together read one run of memory."""
     length = 1
-    for index in sorted(indices, key=lambda i: strides[i]):
+    for index in sorted((i for i in indices if i in strides), key=lambda i: strides[i]):
         if extents[index] > 1 and strides[index] != length:
             return False
         length *= extents[index]

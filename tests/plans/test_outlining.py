@@ -195,6 +195,12 @@ def test_all_steps_of_a_row_become_neighbours() -> None:
     np.testing.assert_array_equal(tc.define(text).f(X, Y), np.einsum("fbea,ecfd->dcba", X, Y))
 
 
+def test_steps_that_only_the_other_operand_has_lie_anywhere() -> None:
+    text = "def f(float(K,M) A, float(K,L,N) B) -> (O) { O(m,n) +=! A(k,m) * B(k,l,n) }"
+    made = compiled(text, {"M": 400, "N": 400, "K": 400, "L": 3}, backend=SMALL)
+    assert made.plan.program.storages["S0_value"].box.extent == (400, 400)
+
+
 def test_operands_are_not_made_in_every_tile() -> None:
     made = compiled(PRODUCT.format("exp(A(m,k)) * B(k,n)"), {"M": 300, "N": 300, "K": 300})
     assert [group.clusters for group in made.plan.groups] == [(0,), (1,)]
