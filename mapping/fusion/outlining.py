@@ -135,7 +135,13 @@ class _Outline:
             if not isinstance(part, Read) or sorted(order) != sorted(own):
                 return None
             instances = tuple(own[i] for i in order)
-        for subscripts in (instances,) if isinstance(part, Read) else (_of_elements(statement, part, reads), instances):
+        elements = _of_elements(statement, part, reads)
+        if isinstance(part, Read):
+            plain = order or all(isinstance(s, Index) for s in part.subscripts)
+            choices = [instances if plain else _in_order(statement, elements)]
+        else:
+            choices = [elements, instances]
+        for subscripts in choices:
             if subscripts is None:
                 continue
             domain = _image(scop, statement, subscripts)
@@ -143,9 +149,14 @@ class _Outline:
                 return cls(statement, part, _names(statement, subscripts), subscripts, domain)
         return None
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """How many values each of the ``indices`` has."""
+        return extents(self.domain)
+
     def is_worth_it(self, scop: Scop) -> bool:
         """Whether many instances of the statement use each value, and all values do not take too much memory."""
-        values = math.prod(extents(self.domain))
+        values = math.prod(self.extents)
         room = max(OUTLINING.least_room, scop.tensor_bytes)
         return (
             math.prod(self.statement.extents) >= OUTLINING.least_reuse * values
@@ -158,7 +169,7 @@ class _Outline:
         while name in scop.storages:
             name += "_"
         low = tuple(self.domain.dim_min_val(d).to_python() for d in range(len(self.indices)))
-        box = Box(low, extents(self.domain))
+        box = Box(low, self.extents)
         return Storage(name, self.part.dtype, box, "temporary", contiguous_strides(box.extent))
 
     def producer(self, scop: Scop) -> ScopStatement:
@@ -198,6 +209,13 @@ def _of_elements(statement: ScopStatement, part: Expr, reads: list[Read]) -> tup
     if len(named) != len({*named}) or (_outside(part) & own) - {s.name for s in found if isinstance(s, Index)}:
         return None
     return tuple(found)
+
+
+def _in_order(statement: ScopStatement, subscripts: tuple[Expr, ...] | None) -> tuple[Expr, ...] | None:
+    """Subscripts in the order in which a statement has the first index of each: steps last."""
+    if subscripts is None:
+        return None
+    return tuple(sorted(subscripts, key=lambda s: min(statement.indices.index(i) for i in indices_in(s))))
 
 
 def _outside(expr: Expr) -> frozenset[str]:
@@ -315,20 +333,21 @@ def _scattered(machine: Machine, scop: Scop, statement: ScopStatement) -> int | 
 def _is_worth_turning(
     machine: Machine, scop: Scop, statement: ScopStatement, bundles: Contraction, read: Read, *, is_row: bool
 ) -> bool:
-    if scop.storages[read.tensor].role != "input" or not all(isinstance(s, Index) for s in read.subscripts):
+    storage = scop.storages[read.tensor]
+    outline = None if storage.role != "input" or read.boundary is not None else _Outline.of(scop, statement, read)
+    if outline is None:
         return False
     extents = dict(zip(statement.indices, statement.extents, strict=True))
     strides = {i: access_stride(scop, read.tensor, read.subscripts, i, scop.sizes) or 0 for i in indices_in(read)}
-    inside = {*bundles.m, *bundles.n, *bundles.k} & indices_in(read)
-    least, room = OUTLINING.least_shared_alone, machine.nearest_cache
-    if any(strides[i] == 1 and extents[i] >= OUTLINING.neighbours for i in inside):
+    inside, least, room = {*bundles.m, *bundles.n, *bundles.k}, OUTLINING.least_shared_alone, machine.nearest_cache
+    along = [s for s, stride in zip(read.subscripts, storage.strides, strict=True) if stride == 1]
+    values = dict(zip(outline.subscripts, outline.extents, strict=True))
+    if any(values.get(s, 1) >= OUTLINING.neighbours and inside & indices_in(s) for s in along):
         if not is_row:
             return False
         least, room = OUTLINING.least_shared, machine.middle_cache
     shared = math.prod(e for i, e in extents.items() if i not in indices_in(read))
-    if shared < least or scop.storages[read.tensor].bytes <= room or _is_one_run(bundles.k, strides, extents):
-        return False
-    return _Outline.of(scop, statement, read) is not None
+    return shared >= least and storage.bytes > room and not _is_one_run(bundles.k, strides, extents)
 
 
 def alone(scop: Scop, statement: ScopStatement) -> Cluster:

@@ -201,6 +201,33 @@ def test_steps_that_only_the_other_operand_has_lie_anywhere() -> None:
     assert made.plan.program.storages["S0_value"].box.extent == (400, 400)
 
 
+def test_operands_are_turned_by_their_elements_where_indices_meet_in_a_sum() -> None:
+    """Taps of one remainder, ``r + 2*u``, lie among the others: at each step every channel has a line for itself."""
+    text = (
+        "def f(float(N,F,Q) d, float(F,C,3) K) -> (O) { O(n,c,r,q) +=! constant_exterior(d, 0.0)(n,f,q-u) "
+        "* K(f,c,r+2*u) where n in 0:N, r in 0:2, q in 0:Q+1, u in 0:(2-r)/2+1 }"
+    )
+    sizes = {"N": 4, "F": 64, "C": 60, "Q": 15}
+    made = compiled(text, sizes, backend=SMALL)
+    assert made.plan.program.storages["S0_value"].box.extent == (60, 3, 64)
+    d, K = integers(4, 64, 15), integers(64, 60, 3)
+    padded = np.pad(d, ((0, 0), (0, 0), (1, 1)))
+    expected = np.zeros((4, 60, 2, 16), "f4")
+    for r, u in ((0, 0), (0, 1), (1, 0)):
+        expected[:, :, r] += np.einsum("nfq,fc->ncq", padded[:, :, 1 - u : 17 - u], K[:, :, r + 2 * u])
+    np.testing.assert_array_equal(tc.define(text).f(d, K), expected)
+
+
+@pytest.mark.parametrize(("columns", "is_turned"), [(400, True), (100, False)])
+def test_windows_along_memory_are_turned_for_many_columns(columns: int, is_turned: bool) -> None:
+    """What lies between the places of neighbouring rows is read by other steps."""
+    text = (
+        "def f(float(C,61,61) I, float(C,3,3,F) K) -> (O) "
+        "{ O(h,w,f) +=! I(c,2*h+kh,2*w+kw) * K(c,kh,kw,f) where h in 0:30, w in 0:30 }"
+    )
+    assert bool(compiled(text, {"C": 40, "F": columns}, backend=SMALL).plan.outlined) == is_turned
+
+
 def test_operands_are_not_made_in_every_tile() -> None:
     made = compiled(PRODUCT.format("exp(A(m,k)) * B(k,n)"), {"M": 300, "N": 300, "K": 300})
     assert [group.clusters for group in made.plan.groups] == [(0,), (1,)]
