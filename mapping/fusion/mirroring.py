@@ -1,7 +1,8 @@
 """Pass: compute half of a product that is the same with its two indices exchanged, and copy the other half.
 
 ``C(i,j) +=! A(k,i) * A(k,j)`` has in ``C(j,i)`` what it has in ``C(i,j)``, to the last bit.  Its sums are computed
-where ``j <= i``, and ``C(i,j) = C(j,i)`` where ``j > i``.
+where ``j <= i``, and ``C(i,j) = C(j,i)`` where ``j > i``.  What goes on with them and is symmetric, too, as in
+``A^T A / n``, is computed where they are, before half is copied; for what else makes outputs of them all sums are kept.
 """
 
 from __future__ import annotations
@@ -13,17 +14,25 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.errors import LegalityError
-from tcomp.grammar.tree.function import Binary, Expr, Index, Read, map_children, walk
+from tcomp.grammar.tree.function import Binary, Expr, Index, Read, children, map_children, walk
+from tcomp.grammar.tree.syntax import NOWHERE
 from tcomp.mapping.fusion.merges import Pair
 from tcomp.mapping.machines.fitted.cpufusion import MIRRORING
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.operations import bare, indices_in, recognise_contraction
+from tcomp.mapping.plan.operations import indices_in, recognise_contraction
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Plan
-from tcomp.mapping.tiles.apart import finish_of
+from tcomp.mapping.tiles.apart import accumulated_apart, can_accumulate_apart, finish_of
+from tcomp.mapping.tiles.footprint import box_volume
 from tcomp.model.accesses import Frame, element_map, reads_of
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.model.terms.unions import storage_of, union_map
+from tcomp.values.operators import INT64
+
+_COMMUTE = ("+", "*", "==", "!=")
+"""Operators that give the same, to the last bit, with their operands exchanged."""
+
+_ANY = Index("", INT64, NOWHERE)
 
 
 def mirror_products(plan: Plan, options: MappingOptions) -> Plan:
@@ -38,26 +47,12 @@ def mirror_products(plan: Plan, options: MappingOptions) -> Plan:
 
 
 def can_mirror(scop: Scop, name: str, pair: Pair) -> bool:
-    """Whether a sum of products is the same with two indices of its results exchanged, and so is what stores it."""
-    statement, start, finish = (scop.by_name.get(n) for n in (name, f"{name}i", finish_of(name)))
-    if statement is None or start is None or finish is None or scop.around is not None:
-        return False
-    if statement.kind != "update" or not statement.plain or statement.tile_rank or pair not in _pairs(statement):
-        return False
-    value, stored, own = statement.value, bare(finish.value), statement.indices[: statement.coordinates]
-    if not isinstance(value, Binary) or not isinstance(stored, Read) or stored.tensor != statement.target:
-        return False
-    if not start.plain or not finish.plain or not own == start.indices == finish.indices:
-        return False
-    if [*indices_in(start.value)] or stored.subscripts != finish.subscripts or finish.kind != "finish":
-        return False
-    if scop.storages[finish.target].opened is not None or not statement.domain.is_box():
-        return False
-    if any(s.target == finish.target and s is not finish for s in scop.users[finish.target]):
-        return False
-    if {s.name for s in scop.users[statement.target]} != {name, start.name, finish.name}:
-        return False
-    return value.lhs == _exchanged(value.rhs, pair)
+    """Whether a sum of products is the same with two indices of its results exchanged, and who goes on with it allows.
+
+    That is one statement, which says the same of both sums (``A^T A / n``), or statements that make outputs element by
+    element, for which sums are kept in memory.
+    """
+    return _ended(scop, name, pair) is not None
 
 
 def mirrored(scop: Scop, name: str, pair: Pair) -> Scop:
@@ -65,16 +60,82 @@ def mirrored(scop: Scop, name: str, pair: Pair) -> Scop:
 
     Raises LegalityError if an element would be written twice or never, or would have other steps.
     """
-    statement, finish = scop.by_name[name], scop.by_name[finish_of(name)]
-    copy = _copy(scop, finish, pair)
-    halves = {n: _half(scop.by_name[n], pair, "<=") for n in (f"{name}i", name, finish.name)}
-    _prove(statement, finish, halves[finish.name], copy, pair)
+    ended = _ended(scop, name, pair)
+    scop, end = (scop, scop.by_name[finish_of(name)]) if ended is None else ended
+    statement = scop.by_name[name]
+    copy = _copy(scop, end, pair)
+    halves = {n: _half(scop.by_name[n], pair, "<=") for n in (f"{name}i", name, end.name)}
+    _prove(statement, end, halves[end.name], copy, pair)
     statements: list[ScopStatement] = []
     for s in scop.statements:
         statements.append(halves.get(s.name, s))
-        if s is finish:
+        if s is end:
             statements.append(copy)
     return Scop(scop.storages, tuple(statements), scop.sizes, around=scop.around)
+
+
+def _ended(scop: Scop, name: str, pair: Pair) -> tuple[Scop, ScopStatement] | None:
+    """The program with one statement that ends each sum, and that statement; None if halves of it make no whole."""
+    statement, start = scop.by_name.get(name), scop.by_name.get(f"{name}i")
+    if statement is None or start is None or scop.around is not None or not start.plain or indices_in(start.value):
+        return None
+    if statement.kind != "update" or not statement.plain or statement.tile_rank or pair not in _pairs(statement):
+        return None
+    value = statement.value
+    if not isinstance(value, Binary) or not statement.domain.is_box() or value.lhs != _exchanged(value.rhs, pair):
+        return None
+    if start.indices != statement.indices[: statement.coordinates]:
+        return None
+    users = [s for s in scop.users[statement.target] if s.name not in (name, start.name)]
+    if len(users) == 1 and _ends(scop, statement, start, users[0], pair):
+        return scop, users[0]
+    if not can_accumulate_apart(scop, name) or not all(_hands_out(scop, u, start) for u in users):
+        return None
+    apart = accumulated_apart(scop, name)
+    return apart, apart.by_name[finish_of(name)]
+
+
+def _ends(scop: Scop, statement: ScopStatement, start: ScopStatement, end: ScopStatement, pair: Pair) -> bool:
+    """Whether a statement stores something for each sum, once it is there, which is the same for the one across."""
+    if end.kind not in ("assign", "finish") or not end.plain or end.tile_rank or end.indices != start.indices:
+        return False
+    others = [s for s in scop.users[end.target] if s is not end]
+    if scop.storages[end.target].opened is not None or any(s.target == end.target for s in others):
+        return False
+    if end.kind == "assign" and scop.storages[end.target].role != "output":
+        return False
+    if not end.domain.reset_tuple_id().is_equal(start.domain.reset_tuple_id()):
+        return False
+    own = [e for e in walk(end.value) if isinstance(e, Read) and e.tensor in (statement.target, end.target)]
+    if any(e.tensor == end.target or e.subscripts != start.subscripts for e in own):
+        return False
+    there = _without(end.value, statement.target)
+    return _same(there, _exchanged(there, pair))
+
+
+def _hands_out(scop: Scop, reader: ScopStatement, start: ScopStatement) -> bool:
+    """Whether a statement makes elements of an output, as many as there are sums: then these, too, may be kept."""
+    many = box_volume(reader.domain) >= box_volume(start.domain)
+    return many and reader.kind == "assign" and scop.storages[reader.target].role == "output"
+
+
+def _without(expr: Expr, sums: str) -> Expr:
+    """An expression in which sums have no subscripts: those of the one across are the same."""
+    if isinstance(expr, Read) and expr.tensor == sums:
+        return replace(expr, subscripts=())
+    return map_children(expr, lambda child: _without(child, sums))
+
+
+def _same(one: Expr, other: Expr) -> bool:
+    """Whether two expressions have the same value, as they stand or with operands of sums and products exchanged."""
+    if one == other:
+        return True
+    if map_children(one, lambda child: _ANY) != map_children(other, lambda child: _ANY):
+        return False
+    mine, others = children(one), children(other)
+    if all(map(_same, mine, others)):
+        return True
+    return isinstance(one, Binary) and one.op in _COMMUTE and all(map(_same, mine, reversed(others)))
 
 
 def _pairs(statement: ScopStatement) -> Iterator[Pair]:

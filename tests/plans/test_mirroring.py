@@ -22,6 +22,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 LARGE = {"N": 160, "K": 96, "B": 2}
 SMALL = {"N": 21, "K": 9, "B": 3}
 COLUMNS = "C(i,j) +=! A(k,i) * A(k,j)"
+SUMS = COLUMNS.replace("C", "P", 1)
 
 
 def program(arguments: str, statements: str) -> str:
@@ -49,8 +50,11 @@ def modelled(arguments: str, statements: str) -> Scop:
         ("float(N,K,B) A", "C(i,j) +=! A(i,k,b) * A(j,k,b)"),
         ("float(B,K,N) A", "C(b,i,j) +=! A(b,k,i) * A(b,k,j)"),
         ("float(K,N) A", "P(k,i) = A(k,i) - 1  C(i,j) +=! P(k,i) * P(k,j)"),
+        ("float(K,N) A", f"{COLUMNS}  C(i,j) = C(i,j) / 2"),
+        ("float(K,N) A, float(N) w", f"{SUMS}  C(i,j) = i == j ? 1.0 : P(i,j) / (w(j) * w(i))"),
+        ("float(K,N) A", f"{SUMS}  C(i,j) = P(i,j) / (i + 1)"),
     ],
-    ids=["columns", "rows", "doubles", "two steps", "batches", "what is computed"],
+    ids=["columns", "rows", "doubles", "two steps", "batches", "what is computed", "halved", "symmetric", "kept"],
 )
 def test_large_ones_are_mirrored(arguments: str, statements: str) -> None:
     made = compiled(arguments, statements, LARGE)
@@ -68,7 +72,11 @@ def test_large_ones_are_mirrored(arguments: str, statements: str) -> None:
         ("float(K,N) A", "C(i,j) +=! A(k,i) * A(k,j) where i in 0:N, j in 0:N, k in 0:max(1,i-N+9)"),
         ("float(K,N) A", "C(i,j) +=! A(k,i) * A(k,j+1) where i in 0:N-1, j in 0:N-1"),
         ("float(K,N) A, float(N,N) S", "C(i,j) = S(i,j)  C(i,j) += A(k,i) * A(k,j)"),
-        ("float(K,N) A", "C(i,j) +=! A(k,i) * A(k,j)  C(i,j) = C(i,j) / 2"),
+        ("float(K,N) A", f"{SUMS}  E(i,j) = exp(P(i,j))  C(i) +=! E(i,j)"),
+        ("float(K,N) A", f"{SUMS}  C(i,n) +=! P(i,j) * A(n,j)"),
+        ("float(K,N) A", f"{SUMS}  C(i) max=! P(i,j)"),
+        ("float(K,N) A", f"{SUMS}  C(i) = P(i,i)"),
+        ("float(K,N) A", f"{SUMS}  P(i,j) = P(i,j) + i  C(i,j) = P(i,j)"),
     ],
     ids=[
         "two tensors",
@@ -77,7 +85,11 @@ def test_large_ones_are_mirrored(arguments: str, statements: str) -> None:
         "other steps",
         "shifted",
         "sums that begin with others",
-        "an epilogue",
+        "sums of what goes on",
+        "products of it",
+        "their maxima",
+        "a diagonal",
+        "another version",
     ],
 )
 def test_others_are_whole(arguments: str, statements: str) -> None:
@@ -104,6 +116,37 @@ def test_results_are_those_of_whole_products(n: int, dtype: str, monkeypatch: py
     np.testing.assert_allclose(C, A.T.astype("f8") @ A, rtol=0, atol=1e-3)
     integers = np.rint(4 * A)
     np.testing.assert_array_equal(f(integers), integers.T @ integers)
+
+
+@pytest.mark.parametrize(
+    ("value", "copied"),
+    [
+        ("P(i,j) / (N - 1.0)", "C"),
+        ("w(j) * w(i) + P(i,j)", "C"),
+        ("(i == j ? 1.0 : P(i,j)) * (S(i,i) + S(j,j))", "C"),
+        ("fmax(P(i,j), 0.0) * i * j", "P"),
+        ("P(i,j) + S(i,j)", "P"),
+        ("P(j,i) / (1 + P(i,i))", "P"),
+        ("i < j ? P(i,j) : -1.0", "P"),
+        ("P(i,j) + C(i,j)", "P"),
+    ],
+)
+def test_half_is_copied_of_what_is_symmetric_and_else_of_sums(value: str, copied: str) -> None:
+    rest = f"C(i,j) = {value}"
+    if "C(i,j)" in value:
+        rest = f"C(i,j) = S(j,i)  {rest}"
+    arguments = "float(K,N) A, float(N) w, float(N,N) S"
+    scop = modelled(arguments, f"{SUMS}  {rest}")
+    name = next(s.name for s in scop.statements if s.kind == "update")
+    made = mirrored(scop, name, ("i", "j"))
+    (copy,) = (s for s in made.statements if s.name not in scop.by_name and s.name.endswith("m"))
+    assert copy.target.startswith(copied)
+    A = np.random.default_rng(1).integers(-3, 4, (96, 161)).astype("f4")
+    w = np.arange(161, dtype="f4")
+    f = tc.define(program(arguments, f"{SUMS}  {rest}"), tune="off").f
+    given = (A, w, np.add.outer(w, 2 * w))
+    assert f.compile(*given).compilation.plan.mirrored
+    np.testing.assert_array_equal(f(*given), f.reference(*given))
 
 
 def test_a_plan_that_mirrors_what_is_not_symmetric_is_refused() -> None:
