@@ -144,3 +144,13 @@ def to_val(value: int, space: isl.Space) -> isl.Val:
     """An isl value of any magnitude in the context of ``space``."""
     context = space.get_ctx()
     return isl.Val(value, context) if -_WORD < value < _WORD else isl.Val(str(value), context)
+
+
+def extremes(value: isl.PwAff, points: isl.Set) -> tuple[int, int]:
+    """The least and the greatest value of a function at some points, of which there are any.
+
+    The image is asked: isl looks for extrema of functions of integers only, and where points satisfy an equation as
+    ``i = 2*p`` it knows ``p`` as ``i / 2``.
+    """
+    image = isl.Map.from_pw_aff(value).intersect_domain(points).range()
+    return image.dim_min_val(0).to_python(), image.dim_max_val(0).to_python()

@@ -15,11 +15,11 @@ import islpy as isl
 
 from tcomp.errors import Diagnostic, Span
 from tcomp.grammar.ranges.accesses import Access, Guard, covered, fills_box
-from tcomp.grammar.ranges.affine import form_to_pw_aff, to_val, where_may_hold
-from tcomp.grammar.ranges.domains import Box, StatementDomain
+from tcomp.grammar.ranges.affine import extremes, form_to_pw_aff, where_may_hold
+from tcomp.grammar.ranges.domains import Box, StatementDomain, box_of
 from tcomp.grammar.ranges.products import bounds_of
-from tcomp.grammar.ranges.steps import common_steps, runs_before
-from tcomp.grammar.ranges.wording import mentioned_sizes, quoted_statements, sample_element, text_of
+from tcomp.grammar.ranges.steps import blocks_of, common_steps, runs_before
+from tcomp.grammar.ranges.wording import elements_of, mentioned_sizes, quoted_statements, sample_element, text_of
 from tcomp.grammar.tree.forms import Form, Interval, index_form, interval, to_form
 from tcomp.grammar.tree.function import Binary, Constant, Function, Index, Size, is_indirect, walk
 
@@ -45,7 +45,7 @@ def prove(program: Program) -> tuple[tuple[Diagnostic, ...], tuple[Diagnostic, .
         are written, handed out unwritten, or written twice by ``=``.
     """
     proof = _Proof(program)
-    for numbers in _blocks(program.function):
+    for numbers in blocks_of(program.function):
         proof.block(numbers)
     proof.outputs()
     return tuple(proof.misfits), tuple(proof.mistakes)
@@ -119,7 +119,7 @@ class _Proof:
             everything = tuple(box.interval(d) for d in range(tensor.rank))
             if 0 in box.extent or self._is_written(tensor.name, everything):
                 continue
-            missing = self._unwritten(tensor.name, _product(everything))
+            missing = self._unwritten(tensor.name, box_of(everything))
             if missing.is_empty():
                 continue
             writers = [write.number for write in self.writes.get(tensor.name, [])]
@@ -198,12 +198,11 @@ class _Proof:
         for dimension in dimensions:
             form = access.forms[dimension]
             assert form is not None
-            values = self._pw_aff(form, points).intersect_domain(points)
-            low, high = values.min_val().to_python(), values.max_val().to_python()
+            low, high = extremes(self._pw_aff(form, points), points)
             first, last = box.interval(dimension)
             if low >= first and high <= last:
                 continue
-            has = f"dimension {dimension} of {access.read.tensor} has {_elements(first, last)}"
+            has = f"dimension {dimension} of {access.read.tensor} has {elements_of(first, last)}"
             if high > last and low < first:
                 self._misfit(number, access, f"{text} goes from {low} to {high} but {has}")
             elif high > last:
@@ -231,7 +230,7 @@ class _Proof:
         divided = [e.rhs for e in walk(subscript) if isinstance(e, Binary) and e.op in ("/", "%")]
         if bounds is None and not all(isinstance(e, Constant) for e in divided):
             may = "may divide by zero"
-        has = f"dimension {dimension} of {access.read.tensor} has {_elements(first, last)}"
+        has = f"dimension {dimension} of {access.read.tensor} has {elements_of(first, last)}"
         self._misfit(number, access, f"the subscript of {text} is not affine: it {may} but {has}")
 
     def _read_is_written(self, number: int, access: Access, footprint: tuple[Interval, ...]) -> None:
@@ -355,7 +354,7 @@ class _Proof:
     def _unwritten(self, tensor: str, elements: isl.Set) -> isl.Set:
         for write in self.writes.get(tensor, []):
             if write.intervals is not None:
-                elements = elements.subtract(_product(write.intervals))
+                elements = elements.subtract(box_of(write.intervals))
             else:
                 footprint = tuple(map(self.program.boxes[tensor].interval, range(len(write.forms))))
                 elements = elements.subtract(self._image(write.points, write.forms, footprint))
@@ -369,7 +368,7 @@ class _Proof:
         result = isl.Map.from_domain(isl.Set.universe(points.get_space()))
         for form, bounds in zip(forms, footprint, strict=True):
             if form is None:
-                column = isl.Map.from_domain_and_range(isl.Set.universe(points.get_space()), _product((bounds,)))
+                column = isl.Map.from_domain_and_range(isl.Set.universe(points.get_space()), box_of((bounds,)))
             else:
                 column = isl.Map.from_pw_aff(self._pw_aff(form, points))
             result = result.flat_range_product(column)
@@ -391,31 +390,3 @@ class _Proof:
 
     def _mistake(self, message: str, span: Span, hint: str | None = None) -> None:
         self.mistakes.append(Diagnostic(message, self.program.function.source, span, hint))
-
-
-def _blocks(function: Function) -> list[list[int]]:
-    """The numbers of the statements, those inside one outermost block together."""
-    blocks: list[list[int]] = []
-    for number, statement in enumerate(function.statements):
-        if blocks and common_steps(statement, function.statements[number - 1]):
-            blocks[-1].append(number)
-        else:
-            blocks.append([number])
-    return blocks
-
-
-def _product(intervals: tuple[Interval, ...]) -> isl.Set:
-    """The elements of a box, in the unnamed space that images of accesses have."""
-    space = isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, len(intervals))
-    elements = isl.Set.universe(space)
-    for dimension, (low, high) in enumerate(intervals):
-        elements = elements.lower_bound_val(_SET, dimension, to_val(low, space))
-        elements = elements.upper_bound_val(_SET, dimension, to_val(high, space))
-    return elements
-
-
-def _elements(first: int, last: int) -> str:
-    count = last - first + 1
-    if count == 0:
-        return "no elements"
-    return f"{count} elements" if first == 0 else f"elements {first} to {last}"

@@ -91,3 +91,13 @@ def _at_least_zero(form: Form, space: isl.Space) -> isl.Set:
     value = form_to_pw_aff(form, space)
     assert value is not None, "ranges mention indices of the statement only"
     return value.nonneg_set()
+
+
+def box_of(intervals: tuple[Interval, ...]) -> isl.Set:
+    """The elements of a box, in the unnamed space that images of accesses have."""
+    space = isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, len(intervals))
+    elements = isl.Set.universe(space)
+    for dimension, (low, high) in enumerate(intervals):
+        elements = elements.lower_bound_val(_SET, dimension, to_val(low, space))
+        elements = elements.upper_bound_val(_SET, dimension, to_val(high, space))
+    return elements

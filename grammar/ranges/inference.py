@@ -22,7 +22,7 @@ from math import prod
 
 from tcomp.errors import Diagnostic
 from tcomp.grammar.ranges.accesses import Access, accesses
-from tcomp.grammar.ranges.affine import form_to_pw_aff
+from tcomp.grammar.ranges.affine import extremes, form_to_pw_aff
 from tcomp.grammar.ranges.domains import Box, statement_domain
 from tcomp.grammar.ranges.intervals import NOWHERE, Bounds, Solution, dependence_order, solve
 from tcomp.grammar.ranges.rebasing import rebased_dimensions
@@ -256,8 +256,7 @@ class Inference:
             points = statement_domain(0, statement, solved.hull, solved.dependent).lhs
             value = form_to_pw_aff(form, points.get_space())
             if value is not None and not points.is_empty():
-                values = value.intersect_domain(points)
-                return values.min_val().to_python(), values.max_val().to_python()
+                return extremes(value, points)
         return interval(form, solved.hull)
 
     def boxes(self) -> dict[str, Box]:

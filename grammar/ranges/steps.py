@@ -68,3 +68,14 @@ def runs_before(later: isl.Set, earlier: isl.Set, common: int, in_order: bool) -
     spaces = [f"{s.get_tuple_name()}[{', '.join(own)}]" for s, own in zip((later, earlier), names, strict=True)]
     condition = " or ".join(f"({case})" for case in cases) or "false"
     return isl.Map(f"{{ {spaces[0]} -> {spaces[1]} : {condition} }}")
+
+
+def blocks_of(function: Function) -> list[list[int]]:
+    """The numbers of the statements, those inside one outermost block together."""
+    blocks: list[list[int]] = []
+    for number, statement in enumerate(function.statements):
+        if blocks and common_steps(statement, function.statements[number - 1]):
+            blocks[-1].append(number)
+        else:
+            blocks.append([number])
+    return blocks

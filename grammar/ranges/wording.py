@@ -68,3 +68,11 @@ def quoted_statements(function: Function, numbers: Sequence[int]) -> str:
     if len(numbers) > _MOST_QUOTED:
         quoted.append(f"and {len(numbers) - _MOST_QUOTED} more")
     return "; ".join(quoted)
+
+
+def elements_of(first: int, last: int) -> str:
+    """How many elements a dimension has, and which if not from 0 on."""
+    count = last - first + 1
+    if count == 0:
+        return "no elements"
+    return f"{count} elements" if first == 0 else f"elements {first} to {last}"

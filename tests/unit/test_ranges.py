@@ -275,3 +275,11 @@ def test_recurrences_read_earlier_statements() -> None:
 )
 def test_longest_run(points: str, expected: object) -> None:
     assert longest_run(isl.Set(points)) == expected
+
+
+def test_reads_are_bounded_where_a_condition_is_an_equation() -> None:
+    """isl knew ``p`` as ``(i + j) / 2``, and looked for no extrema of that."""
+    text = "def f(float(N) X) -> (O) { O(i) +=! (i + j == 2*p ? X(p) : 0.0) where i in 0:N, j in 0:N, p in 0:2*N }"
+    assert box(text, N=9) == ((0,), (9,))
+    with pytest.raises(ShapeError, match=r"X\(p\) reaches 8 but dimension 0 of X has 7 elements, 2 too far"):
+        ranges(text.replace("float(N) X", "float(N) Z, float(N-2) X"), N=9)
