@@ -21,7 +21,7 @@ from tcomp.grammar.tree.diagnostics import Report
 from tcomp.grammar.tree.function import Agreement, Function, Size, Tensor
 from tcomp.grammar.tree.function import Expr as FunctionExpr
 from tcomp.grammar.tree.syntax import Expr, Name
-from tcomp.values.operators import DType, promote
+from tcomp.values.operators import DType, narrows
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +308,7 @@ class _Binding:
         typed = ExpressionChecker(self.checker.environment, Scope(), trial).check(given, Place.DIMENSION)
         if self._reported(trial, parameter) or typed.nominal is None:
             return None
-        if promote(parameter.dtype, typed.nominal) != parameter.dtype:
+        if narrows(typed.nominal, parameter.dtype):
             here = self._here(parameter)
             self.report.error(
                 narrowing(typed.nominal, parameter.dtype), given.span, f"write `{parameter.dtype}({given})`", here

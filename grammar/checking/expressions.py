@@ -31,6 +31,7 @@ from tcomp.values.operators import (
     UINT64,
     DType,
     arithmetic_type,
+    narrows,
     promote,
 )
 
@@ -275,7 +276,7 @@ class ExpressionChecker:
         value = self.check(expr, place)
         if value.nominal is None or entry.dtype is None:
             return value.expr
-        if promote(entry.dtype, value.nominal) != entry.dtype:
+        if narrows(value.nominal, entry.dtype):
             self.report.error(narrowing(value.nominal, entry.dtype), expr.span)
         return value.converted(entry.dtype)
 

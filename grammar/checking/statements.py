@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tcomp.grammar.checking.dataranges import check_outside, guarded, outside_of
 from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowing
+from tcomp.grammar.checking.mentions import indices_of, range_indices, ranges_of, reads, subscript_indices
 from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
 from tcomp.grammar.checking.parameters import declare_in_statement
 from tcomp.grammar.checking.quotients import warn_of_chains, warn_of_infinities, warn_of_lost_fractions
@@ -26,7 +27,7 @@ from tcomp.grammar.tree.function import (
     walk,
 )
 from tcomp.grammar.tree.limits import MAX_INDICES, complaint
-from tcomp.values.operators import BOOL, INT32, REDUCTIONS, DType, accumulation_type, arithmetic_type, promote
+from tcomp.values.operators import BOOL, INT32, REDUCTIONS, DType, accumulation_type, arithmetic_type, narrows
 
 _LOGICAL = {"+": "max", "*": "min"}
 """Sums of bools are disjunctions, products conjunctions."""
@@ -114,11 +115,11 @@ class StatementChecker:
         value = self._limited(self._value(entry))
         chosen = tuple(s for s in subscripts if is_indirect(s))
         are_subscripts_known = self._check_scatter(chosen) and are_subscripts_known
-        own = _indices(s for s in subscripts if not is_indirect(s))
+        own = indices_of(s for s in subscripts if not is_indirect(s))
         indices = tuple(dict.fromkeys((*(step.index for step in self.steps), *own)))
         bounds = [bound for given in chosen_ranges.values() for bound in (given.lower, given.upper)]
-        inner = (*_indices((*chosen, value.expr)), *_range_indices(ranges), *_range_indices(chosen_ranges))
-        inner = (*inner, *_indices(exists))
+        inner = (*indices_of((*chosen, value.expr)), *range_indices(ranges), *range_indices(chosen_ranges))
+        inner = (*inner, *indices_of(exists))
         reduced = tuple(name for name in dict.fromkeys(inner) if name not in indices)
         if max(len(subscripts), len(indices) + len(reduced)) > MAX_INDICES:
             message = f"a statement has at most {MAX_INDICES} subscripts and {MAX_INDICES} index variables"
@@ -147,7 +148,7 @@ class StatementChecker:
             self.initialise,
             expr,
             accumulator,
-            (*_ranges_of(self.steps), *ranges.values()),
+            (*ranges_of(self.steps), *ranges.values()),
             exists,
             (*indices, *reduced),
             reduced,
@@ -240,7 +241,7 @@ class StatementChecker:
             self._limited(Typed(self.expressions.integer(bound, Place.VALUE), INT32)).expr
             for bound in (clause.lower, clause.upper)
         ]
-        if name in _indices(bounds):
+        if name in indices_of(bounds):
             self.report.error(f"the range of `{name}` depends on `{name}` itself", clause.span)
         return Range(name, bounds[0], bounds[1], clause.span)
 
@@ -278,7 +279,7 @@ class StatementChecker:
             hint = "did you mean `+=!`? Whether a number is 0 is told by `== 0`"
             self.report.error("`!` applies to bool only", self.statement.operator_span, hint)
             return Typed(Constant(0, INT32, value.span), None)
-        if entry is None or entry.dtype is not None or entry.written or not _reads(value, entry.name):
+        if entry is None or entry.dtype is not None or entry.written or not reads(value, entry.name):
             return self.expressions.check(value)
         trial = ExpressionChecker(self.environment, self.scope, Report(self.report.source))
         entry.dtype = BOOL
@@ -319,7 +320,7 @@ class StatementChecker:
     def _check_reduced(self, reduced: tuple[str, ...], exprs: tuple[Expr, ...], ranges: dict[str, Range]) -> None:
         """Report reduction variables without a reduction, and variables that nothing can give a range."""
         known = {*self.environment.scalars(), *self.scope.lets, *(i for i in self.scope.indices if i not in reduced)}
-        located = {*ranges, *_subscript_indices(exprs)}
+        located = {*ranges, *subscript_indices(exprs)}
         unspecified = []
         for name in reduced:
             span = self.scope.indices[name]
@@ -355,7 +356,7 @@ class StatementChecker:
             return None
         if target is None:
             return None
-        if promote(target, value.nominal) != target:
+        if narrows(value.nominal, target):
             hint = f"write `{target}(...)`, or declare `{entry.name}` wider"
             self.report.error(narrowing(value.nominal, target), self.statement.value.span, hint)
             return None
@@ -369,45 +370,3 @@ class StatementChecker:
             expr = widen(expr, target if target.is_integer else accumulation_type(value.nominal))
         widened = expr is not value.expr
         return self.reduction, accumulator, convert(expr, accumulator) if widened else value.converted(accumulator)
-
-
-def _reads(expr: syntax.Expr, name: str) -> bool:
-    """Does an expression mention a tensor?"""
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        match node:
-            case syntax.Name():
-                if node.name == name:
-                    return True
-            case syntax.Apply():
-                if node.function.name == name:
-                    return True
-        stack.extend(syntax.children(node))
-    return False
-
-
-def _indices(exprs: Iterable[Expr]) -> Iterator[str]:
-    for expr in exprs:
-        yield from (node.name for node in walk(expr) if isinstance(node, Index))
-
-
-def _ranges_of(steps: tuple[Step, ...]) -> Iterator[Range]:
-    """The ranges of steps that have bounds."""
-    for step in steps:
-        if step.lower is not None and step.upper is not None:
-            yield Range(step.index, step.lower, step.upper, step.span)
-
-
-def _range_indices(ranges: dict[str, Range]) -> Iterator[str]:
-    for clause in ranges.values():
-        yield clause.index
-        yield from _indices((clause.lower, clause.upper))
-
-
-def _subscript_indices(exprs: tuple[Expr, ...]) -> Iterator[str]:
-    """Indices that occur in a subscript of a read."""
-    for expr in exprs:
-        for node in walk(expr):
-            if isinstance(node, Read):
-                yield from _indices(node.subscripts)

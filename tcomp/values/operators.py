@@ -112,9 +112,21 @@ TYPE_KEYWORDS: dict[str, DType] = DTYPES | {"float": FLOAT32, "double": FLOAT64,
 def promote(a: DType, b: DType) -> DType:
     """The nominal type of an arithmetic operation on two types.
 
-    Float beats integer; otherwise the wider; signed and unsigned mix to signed of the larger width; two different
-    floats of 16 bits, or of 8, give float32; bool gives way to everything.
+    Float beats integer; otherwise the wider; signed and unsigned mix to signed of the larger width, but int8 and uint8
+    to int32, which holds what either has and their products; two different floats of 16 bits, or of 8, give float32;
+    bool gives way to everything.
     """
+    if {a, b} == {INT8, UINT8}:
+        return INT32
+    return _of_both(a, b)
+
+
+def narrows(value: DType, target: DType) -> bool:
+    """Whether a value is no longer what it was in kind or width where it is stored, so that a text must say so."""
+    return _of_both(target, value) != target
+
+
+def _of_both(a: DType, b: DType) -> DType:
     if a == b:
         return a
     if a.is_float != b.is_float:

@@ -199,3 +199,19 @@ def test_a_border_is_of_the_type_of_the_image() -> None:
     arrays = (numbers("int8", 20, 18), numbers("uint8", 18, 40, seed=1), np.ones((18, 40), np.float32))
     for found, expected in zip(f(*arrays), f.reference(*arrays), strict=True):
         assert (found == expected).all()
+
+
+def test_products_of_signed_and_unsigned_bytes_are_exact() -> None:
+    """They were computed in ``int8``, where values above 127 wrapped."""
+    rng = np.random.default_rng(0)
+    A, B = rng.integers(-128, 128, (5, 70)).astype(np.int8), rng.integers(0, 256, (9, 70)).astype(np.uint8)
+    ops = tc.define("""
+    def dot(int8(M,K) A, uint8(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }
+    def less(int8(M,K) A, uint8(N,K) B) -> (C, D) { C(k) = A(0,k) < B(0,k)  D(k) = A(0,k) - B(0,k) }
+    """)
+    wide, other = A.astype(np.int32), B.astype(np.int32)
+    for call in (ops.dot, ops.dot.reference):
+        np.testing.assert_array_equal(call(A, B), wide @ other.T)
+    less, difference = ops.less(A, B)
+    np.testing.assert_array_equal(less, wide[0] < other[0])
+    np.testing.assert_array_equal(difference, wide[0] - other[0])
