@@ -15,7 +15,7 @@ import islpy as isl
 
 from tcomp.mapping.gpu.pipelines import AHEAD, begins_again
 from tcomp.mapping.gpu.rounds import reused
-from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps
+from tcomp.mapping.gpu.threads import Ends, ThreadMaps, between_threads, between_warps
 from tcomp.mapping.machines.gpu import WARP
 from tcomp.mapping.memory.places import Place, places
 from tcomp.mapping.options.options import MappingOptions
@@ -137,9 +137,8 @@ class _Walk:
         if pairs is None:
             return ""
         if (source, sink) not in self.known:
-            crossing = self.maps.crossing(self.plan, source, sink, pairs)
-            beyond = crossing if crossing.is_empty() else self.maps.beyond_warps(self.plan, source, sink, crossing)
-            self.known[source, sink] = "" if crossing.is_empty() else "warp" if beyond.is_empty() else "block"
+            levels = (_apart(ends, own) for ends, own in self.maps.meetings(self.plan, source, sink, pairs))
+            self.known[source, sink] = max(levels, key=LEVELS.index)
         return self.known[source, sink]
 
     def _takes_place(self, source: str, sink: str, storage: str) -> str:
@@ -154,10 +153,7 @@ class _Walk:
         if key not in self.known:
             pairs = reused(self.plan, self.marks, buffer, first, second)
             assert pairs is not None
-            ends = self.maps.touching(first, storage), self.maps.touching(second, storage)
-            crossing = between_threads(ends, pairs)
-            beyond = crossing if crossing.is_empty() else between_warps(ends, crossing)
-            self.known[key] = "" if crossing.is_empty() else "warp" if beyond.is_empty() else "block"
+            self.known[key] = _apart((self.maps.touching(first, storage), self.maps.touching(second, storage)), pairs)
         return self.known[key]
 
     def _wait(self, place: str, level: str) -> None:
@@ -181,6 +177,14 @@ class _Walk:
             return False
         names = {s for c in self.plan.groups[self.group].clusters for s in self.plan.clusters[c].statements}
         return any(s.target == storage for s in self.plan.scop.statements if s.name in names)
+
+
+def _apart(ends: Ends, pairs: isl.Map) -> str:
+    """How far apart the threads of pairs of instances are: one of ``LEVELS``."""
+    crossing = between_threads(ends, pairs)
+    if crossing.is_empty():
+        return ""
+    return "warp" if between_warps(ends, crossing).is_empty() else "block"
 
 
 def shares_beyond_a_warp(plan: Plan, phase: Phase) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import islpy as isl
@@ -66,13 +66,24 @@ class ThreadMaps:
         """Those pairs of instances of which the second is run by another thread than has what the first left."""
         return between_threads(self.ends(plan, source, sink), pairs)
 
-    def beyond_warps(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> isl.Map:
-        """Those pairs of which the second is run in another warp than the first."""
-        return between_warps(self.ends(plan, source, sink), pairs)
-
     def ends(self, plan: Plan, source: str, sink: str) -> Ends:
         """The threads that have what the first statement leaves, and that need it for the second."""
         return self.leaders[source], self.touching(plan.scop.by_name[sink], plan.scop.by_name[source].target)
+
+    def meetings(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> Iterator[tuple[Ends, isl.Map]]:
+        """The threads that must meet for pairs of dependent instances of two statements.
+
+        Threads that share a reduction all read what they reduce, and one of them has the result: so beside its thread
+        they all meet those that overwrite what they have read.
+        """
+        yield self.ends(plan, source, sink), pairs
+        first, second = plan.scop.by_name[source], plan.scop.by_name[sink]
+        if first.target == second.target or self.leaders[source].plain_is_equal(self.threads[source]):
+            return
+        for read in (r for r in first.reads if storage_of(r) == second.target):
+            early = pairs.intersect(read.apply_range(second.write.reverse()))
+            if not early.is_empty():
+                yield (self.touching(first, second.target), self.touching(second, second.target)), early
 
     def touching(self, statement: ScopStatement, storage: str) -> isl.Map:
         """The threads that read or write a storage when they run a statement."""

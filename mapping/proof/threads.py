@@ -218,9 +218,10 @@ class _Proof:
         block = functools.cache(lambda: self._waits(dates, ("block",)))
         warp = functools.cache(lambda: self._waits(dates, ("block", "warp")))
         together = [
-            (self.maps.ends(self.plan, source, sink), pairs)
+            meeting
             for (source, sink), pairs in by_statements(self.plan.scop.dependences).items()
             if self._group(source) is self._group(sink)
+            for meeting in self.maps.meetings(self.plan, source, sink, pairs)
         ]
         for ends, pairs in (*together, *reuses(self.plan, self.marks, self.maps)):
             crossing = between_threads(ends, pairs)
