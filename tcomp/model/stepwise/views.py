@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tcomp.grammar.ranges.accesses import accesses
 from tcomp.grammar.ranges.domains import Box
 from tcomp.grammar.tree.forms import Form, Interval, combine, interval, to_form
-from tcomp.grammar.tree.function import Expr, Read, Statement, Tensor, map_children, walk
+from tcomp.grammar.tree.function import Expr, Index, Read, Statement, Tensor, map_children, walk
 from tcomp.model.terms.storages import Storage, contiguous_strides
 
 
@@ -85,7 +85,12 @@ class Views:
     def _fixed(self, subscripts: Sequence[tuple[Expr, ...]], is_written: bool) -> tuple[int, ...]:
         """The dimensions in which all subscripts are made of steps, if what they name is the same or apart."""
         forms = [tuple(to_form(s, self.values) for s in each) for each in subscripts]
-        fixed = tuple(d for d in range(len(subscripts[0])) if all(self._is_of_steps(each[d]) for each in forms))
+        named = [tuple(_indices(s) <= self.steps for s in each) for each in subscripts]
+        fixed = tuple(
+            d
+            for d in range(len(subscripts[0]))
+            if all(self._is_of_steps(each[d]) for each in forms) and all(each[d] for each in named)
+        )
         at = list(dict.fromkeys(tuple(each[d] for d in fixed) for each in forms))
         if is_written:
             for number, one in enumerate(at):
@@ -150,6 +155,11 @@ class Views:
             view = self.named[self._slice(expr.tensor, expr.subscripts)]
             return replace(changed, tensor=view, subscripts=self._left(expr.tensor, changed.subscripts))
         return changed
+
+
+def _indices(expr: Expr) -> set[str]:
+    """The indices that an expression names, though it may not depend on them, as ``i % 1`` does not."""
+    return {node.name for node in walk(expr) if isinstance(node, Index)}
 
 
 def _word(form: Form) -> str:
