@@ -266,12 +266,14 @@ def _with_statements(error: LegalityError, function: Function, scop: Scop) -> Le
 
 
 def run_passes(plan: Plan, options: MappingOptions, passes: tuple[Pass, ...], trace: Trace, bounds: Bounds) -> Plan:
-    """Apply passes in order; under TCOMP_CHECK=1 prove the plan of each."""
+    """Apply passes in order; under TCOMP_CHECK=1 prove the plan of each, as far as the one before was another."""
+    proved: Plan | None = None
     for step in passes:
         plan = trace(step.name, bounds(functools.partial(step.run, plan, options)))
         if debug.check_every_pass():
-            bounds(functools.partial(prove, plan, step.name))
+            bounds(functools.partial(prove, plan, step.name, proved))
             trace("proof", None)
+            proved = plan
     return plan
 
 

@@ -25,18 +25,17 @@ from tcomp.model.scop import Scop, ScopStatement
 from tcomp.model.terms.unions import map_from_text, maps_of, sets_of
 
 
-def prove(plan: Plan, step: str) -> None:
-    """Raise LegalityError, naming the pass, two statement instances and the storage, if the plan is illegal."""
-    scop = plan.scop
-    if scop is not plan.program:
-        prove_expansion(plan.program, scop, step)
-        _prove_inside(scop, step)
-    _prove_once(plan.tree, step)
-    _prove_order(scop, plan.tree, step)
+def prove(plan: Plan, step: str, proved: Plan | None = None) -> None:
+    """Raise LegalityError, naming the pass, two statement instances and the storage, if the plan is illegal.
+
+    What the plan shares with one that was ``proved`` before is not shown again.
+    """
+    if plan is proved:
+        return
     marks = {p.mark: p for p in places(plan.tree)}
-    for place in marks.values():
-        if place.mark.startswith(("group", "nest")):
-            _prove_tiles_independent(scop, place, step)
+    same = proved is not None and plan.program is proved.program and plan.scop is proved.scop
+    if proved is None or not same or plan.tree is not proved.tree:
+        _prove_schedule(plan, marks, step)
     for buffer in plan.buffers.values():
         _prove_room(plan, buffer, marks.get(buffer.mark), step)
     prove_memories(plan, step)
@@ -48,6 +47,19 @@ def prove(plan: Plan, step: str) -> None:
                 f"pass '{step}' runs instances of {operation.statement} in {operation.mark} that the program lacks, "
                 "which may touch what others need, or what is not there"
             )
+
+
+def _prove_schedule(plan: Plan, marks: Mapping[str, Place], step: str) -> None:
+    """Show what program, instances and tree alone decide: what runs, once, in which order, and beside what."""
+    scop = plan.scop
+    if scop is not plan.program:
+        prove_expansion(plan.program, scop, step)
+        _prove_inside(scop, step)
+    _prove_once(plan.tree, step)
+    _prove_order(scop, plan.tree, step)
+    for place in marks.values():
+        if place.mark.startswith(("group", "nest")):
+            _prove_tiles_independent(scop, place, step)
 
 
 def _prove_inside(scop: Scop, step: str) -> None:
