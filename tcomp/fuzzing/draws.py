@@ -19,6 +19,7 @@ from tcomp.fuzzing.rewriting import has_blocks
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.mapping.machines.gpu import GPUS
 from tcomp.mapping.options.options import MappingOptions
+from tcomp.mapping.plan.values import TENSOR
 from tcomp.values.operators import DTYPES
 
 STEPWISE = ("cpu", "simulator", "cuda")
@@ -26,6 +27,9 @@ STEPWISE = ("cpu", "simulator", "cuda")
 
 OPEN = "cpu"
 """The target that runs kernels with open sizes."""
+
+NVIDIA = ("simulator", "cuda")
+"""The targets that have tensor copies and choose how floats are multiplied."""
 
 MATHS = ("exact", "tf32", "tf32x3")
 """How products of floats may be computed."""
@@ -83,15 +87,25 @@ def _scale(asked: Draw) -> Scale:
 
 
 def _case(choices: Choices, program: Program, target: str, relation: str, asked: Draw) -> Case:
-    most = MOST_ON_DEVICE if target == "cuda" else MOST_THREADS
-    usual = 75 if asked.operands and asked.matrices else 50 if asked.operands else 20
-    options = MappingOptions() if choices.chance(usual) else random_options(choices, target, most)
-    if asked.operands and target.partition(":")[0] in ("simulator", "cuda") and _has_short_factors(program):
+    options = _options(choices, target, asked)
+    if asked.operands and target.partition(":")[0] in NVIDIA and _has_short_factors(program):
         options = replace(options, math=choices.pick(MATHS))
     full = f"{target}:{choices.pick(_ARCHITECTURES[target])}" if target in _ARCHITECTURES else target
     variation, order = choices.integer(0, _VARIATIONS - 1), choices.pick(ORDERS)
     machine = random_machine(choices) if target == "cpu" and choices.chance(50) else None
     return Case(program, full, options, relation, variation, order, machine)
+
+
+def _options(choices: Choices, target: str, asked: Draw) -> MappingOptions:
+    """Random options, or the defaults; half of these with tensor copies, which are for longer sums, where there are
+    matrices."""
+    usual = 75 if asked.operands and asked.matrices else 50 if asked.operands else 20
+    if not choices.chance(usual):
+        return random_options(choices, target, MOST_ON_DEVICE if target == "cuda" else MOST_THREADS)
+    if asked.matrices and target.partition(":")[0] in NVIDIA and choices.chance(50):
+        stages, blocks = choices.pick((None, 2, 3, 4)), choices.pick((None, 1, 2, 5))
+        return MappingOptions(route=TENSOR, stages=stages, persistent=blocks, split_reduction=1)
+    return MappingOptions()
 
 
 def _has_short_factors(program: Program) -> bool:

@@ -245,7 +245,7 @@ class TestMachinery:
                     {"M": 9, "K": 64},
                 ),
                 "halves": ("half(M,K) A, half(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 64, "N": 32, "K": 64}),
-                "groups": ("half(M,K) A, half(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 64, "N": 64, "K": 64}),
+                "groups": ("half(M,K) A, half(N,K) B", "C(m,n) +=! A(m,k) * B(n,k)", {"M": 256, "N": 256, "K": 128}),
             },
         }
         found: set[str] = set()
@@ -261,7 +261,8 @@ class TestMachinery:
             with ISL.value:
                 made = Sizes(sizes, part=Part(bound) if bound else None)
                 lowered = lower_stepwise if function.recurs else lower
-                found |= machinery(lowered(function, made, MappingOptions(), backend), target)
+                options = MappingOptions(route="tensor", persistent=1) if name == "groups" else MappingOptions()
+                found |= machinery(lowered(function, made, options, backend), target)
         assert found == set(MACHINERY[target])
 
 

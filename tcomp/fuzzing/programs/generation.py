@@ -139,13 +139,14 @@ class _Builder:
 
     def _begin_with_product(self) -> None:
         """A sum of products as the first statement."""
-        self.points = self.choices.pick((self.scale.large_points, self.scale.product_points, self.scale.points))
-        most = self.scale.matrix_points if self.scale.matrices else self.points
-        product = Products(self.choices, most, self.scale.matrices, self.scale.operands).product()
+        rest = self.choices.pick((self.scale.large_points, self.scale.product_points, self.scale.points))
+        self.points = self.scale.matrix_points if self.scale.matrices else rest
+        product = Products(self.choices, self.points, self.scale.matrices, self.scale.operands).product()
         self.sizes |= product.sizes
         self.parameters += product.parameters
         self.inputs |= product.inputs
         self._try([product.draft])
+        self.points = rest
 
     def _declare_inputs(self) -> None:
         for name in ("N", "M", "K", "P")[: self.choices.integer(1, 4)]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ _UNSIGNED_HIGH = 7
 
 GARBAGE = 77
 """What outputs hold whose content does not matter."""
+
+_MOST_CHECKED = 64
+"""Checked programs that are kept: the cases of one, its variants, and what a reduction tries meanwhile."""
 
 
 def largest_element(dtype: DType) -> int:
@@ -59,7 +63,7 @@ class Program:
     @property
     def function(self) -> Function:
         """The checked program.  Raises CompileError."""
-        return define(self.text)[self.definition.name.name]
+        return _checked(self.text)[self.definition.name.name]
 
     def data(self) -> Data:
         """Arrays of small numbers; each depends on the seed and its position only.  Raises TcompError."""
@@ -88,3 +92,9 @@ class Program:
 
     def __repr__(self) -> str:
         return f"{self.text}sizes: {dict(self.sizes)}, seed: {self.seed}, bits: {self.bits}"
+
+
+@lru_cache(_MOST_CHECKED)
+def _checked(text: str) -> Mapping[str, Function]:
+    """The checked defs of a text: each case of a program asks for them several times."""
+    return define(text)
