@@ -63,6 +63,15 @@ def test_bfloat16() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize(("dtype", "sums", "steps"), [("float16", "float", 33), ("int8", "int32", 100)])
+def test_tiles_of_fewer_steps_than_a_row_are_for_single_warps(dtype: str, sums: str, steps: int) -> None:
+    """A row of a warpgroup's operand would have held steps of the next tile, too."""
+    text = f"def f({dtype}(M,K) A, {dtype}(N,K) B) -> (C) {{ C(m,n) +=! {sums}(A(m,k)) * {sums}(B(n,k)) }}"
+    source = compiled(define(text)["f"], {"M": 128, "N": 128, "K": steps}, architecture="sm_90a").source.text
+    assert "tc_mma_" in source and "tc_wgmma_fence" not in source
+
+
 @NEEDS_COMPILER
 @pytest.mark.parametrize(
     "options",

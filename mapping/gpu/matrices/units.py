@@ -64,7 +64,10 @@ def _with_atom(
         if dimensions is None or moving is None:
             return None
         name, side, step = dimensions
-        whole = _with_whole_steps(plan, _with_border(plan, place, statement, copy, found), step, atom)
+        bordered = _with_border(plan, place, statement, copy, found)
+        if bordered.shape[step] % atom.granule and bordered.shape[step] < statement.extents[found.sides.step]:
+            return None  # behind these steps are those of the next tile, which was made for another instruction
+        whole = _with_whole_steps(plan, bordered, step, atom)
         if not _begins_where_it_reads(plan, statement, whole):
             return None
         if atom.in_groups:
