@@ -20,7 +20,7 @@ from tcomp.errors import TargetError
 from tcomp.values import bits, vectormath
 from tcomp.values.vectormath import cfunctions
 from tcomp.values.vectormath.cfunctions import CFunction
-from tcomp.values.vectormath.exponentials import EXP_OF_WEIGHT_FLOAT
+from tcomp.values.vectormath.exponentials import EXP_OF_SCALED_WEIGHT_FLOAT, EXP_OF_WEIGHT_FLOAT
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -347,7 +347,13 @@ INTRINSICS: dict[str, Intrinsic] = {
 
 
 OF_KERNELS: dict[str, Intrinsic] = {
-    f.name: f for f in (Intrinsic("exp_of_weight", 1, np.exp, EXP_OF_WEIGHT_FLOAT, cuda_native=False),)
+    f.name: f
+    for f in (
+        Intrinsic("exp_of_weight", 1, np.exp, EXP_OF_WEIGHT_FLOAT, cuda_native=False),
+        Intrinsic(
+            "exp_of_scaled_weight", 2, lambda x, by: np.exp(x * by), EXP_OF_SCALED_WEIGHT_FLOAT, cuda_native=False
+        ),
+    )
 }
 """What C kernels call instead of some built-in functions, and no text does: for floats of 32 bits alone."""
 

@@ -235,9 +235,27 @@ def test_exponentials_know_that_weights_are_at_most_1(score: str, quick: bool) -
     text = ATTENTION.replace("max=! s(b,i,j)", f"max=! {score}").replace("(s(b,i,j) - m(b,i))", f"({score} - m(b,i))")
     made = compiled(text)
     assert made.plan.rescaled
-    assert ("tc_exp_of_weight_float((" in made.source.text) == quick
+    assert ("= tc_exp_of_scaled_weight_float(" in made.source.text) == quick
     fast = lower(define(text)["f"], Sizes(SIZES), tc.MappingOptions(fast_math=True), backend_of("cpu"))
-    assert "tc_exp_of_weight" not in fast.source.text
+    assert "tc_exp_of" not in fast.source.text
+
+
+@pytest.mark.parametrize(
+    ("exponent", "scaled"),
+    [
+        ("(s(b,i,j) - m(b,i)) / sqrt(float(D))", True),
+        ("rsqrt(float(D)) * (s(b,i,j) - m(b,i))", True),
+        ("s(b,i,j) - m(b,i)", False),
+        ("2.0 * (s(b,i,j) - m(b,i)) * 0.25", False),
+        ("(s(b,i,j) - m(b,i)) * 1e30", False),
+    ],
+)
+def test_a_known_factor_goes_into_the_exponential(exponent: str, scaled: bool) -> None:
+    """Factors so large that they would overflow with log2(e) do not."""
+    made = compiled(ATTENTION.replace("(s(b,i,j) - m(b,i)) * rsqrt(float(D))", exponent))
+    assert made.plan.rescaled
+    assert ("= tc_exp_of_scaled_weight_float(" in made.source.text) == scaled
+    assert ("= tc_exp_of_weight_float(" in made.source.text) != scaled
 
 
 def test_rows_that_see_a_union_take_isl_no_longer() -> None:

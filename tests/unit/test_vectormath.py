@@ -32,6 +32,9 @@ GREATEST_ERROR = {
 }  # fmt: skip
 """Of the float functions, in units in the last place, over all arguments and with fused multiply-adds."""
 
+SCALES = {"one": 1.0, "eighth": 0.125, "third": float(np.float32(1 / 3)), "large": 2.0**60, "small": 2.0**-60}
+"""What the exponential of a scaled weight is tried with."""
+
 UNFUSED = 0.8
 """What they may lose on a processor without fused multiply-adds."""
 
@@ -49,9 +52,13 @@ def _library(folder: Path, flags: tuple[str, ...]) -> Run:
     loops.append(f"void run_hypot({parameters}, const float *restrict y) {{ {length}(x[i], y[i]); }}")
     weight = OF_KERNELS["exp_of_weight"].c_name("float")
     loops.append(f"void run_exp_of_weight({parameters}) {{ for (long i = 0; i < n; ++i) out[i] = {weight}(x[i]); }}")
+    scaled = OF_KERNELS["exp_of_scaled_weight"].c_name("float")
+    for name, by in SCALES.items():
+        body = f"for (long i = 0; i < n; ++i) out[i] = {scaled}(x[i], {by!r});"
+        loops.append(f"void run_exp_of_scaled_weight_{name}({parameters}) {{ {body} }}")
     loops.append(f"void run_square({parameters}) {{ {power}(x[i], 2.f); }}")
     loops.append(f"void run_cube({parameters}) {{ {power}(x[i], 3.f); }}")
-    text = "\n".join([*c_declarations([*CASES, ("exp_of_weight", "float")]), *loops])
+    text = "\n".join([*c_declarations([*CASES, ("exp_of_weight", "float"), ("exp_of_scaled_weight", "float")]), *loops])
     path = folder / "functions.so"
     path.write_bytes(toolchain.compile_shared(toolchain.find(), text, flags, "functions"))
     library = ctypes.CDLL(str(path))
@@ -183,6 +190,26 @@ def test_exponentials_of_weights_are_0_below_normal_numbers(run: Run, run_unfuse
     _check(run_unfused("exp_of_weight", x), exact, 1.1 + UNFUSED, x)
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_exponentials_of_scaled_weights_err_as_those_of_a_product(scale: str, run: Run, run_unfused: Run) -> None:
+    by = SCALES[scale]
+    bits = np.append(np.arange(0x80000000, 0xFFFFFFFF, 20389), np.arange(0x7F800001, 0x80000000, 99991))
+    chosen = np.append(np.linspace(-104, 0, 300_000) / by, [0.0, -np.inf]).astype(np.float32)
+    x = np.concatenate([chosen, bits.astype(np.uint32).view(np.float32)])
+    with np.errstate(invalid="ignore"):
+        product = x.astype(np.float64) * by
+        exact, least = np.exp(product), float(np.finfo(np.float32).tiny)
+    for found, ulps in ((run, 1.1), (run_unfused, 1.1 + UNFUSED)):
+        error = np.abs(found(f"exp_of_scaled_weight_{scale}", x) - exact)
+        normal = exact >= 1.5 * least
+        with np.errstate(invalid="ignore"):
+            bound = exact * (np.abs(product) * 2.0**-24 + ulps * 2.0**-23)
+        assert (error[normal] <= bound[normal]).all() and (error[~normal] <= 1.5 * least)[exact[~normal] >= 0].all()
+        assert np.isnan(error).sum() == np.isnan(x).sum()
+        assert (found(f"exp_of_scaled_weight_{scale}", x[product < -88]) == 0).all()
+    assert run(f"exp_of_scaled_weight_{scale}", np.zeros(9, np.float32)).tolist() == [1.0] * 9
+
+
 def test_pow(run: Run, run_unfused: Run) -> None:
     """Arguments whose powers are neither 0 nor infinite, and all combinations of the peculiar ones."""
     rng = np.random.default_rng(5)
@@ -264,7 +291,7 @@ def _assembly(text: str, gcc: Toolchain, folder: Path) -> str:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(
     ("name", "c_type"),
-    [*CASES, *((name, "float") for name in ("exp_of_weight", "sqrt", "rsqrt")), ("rsqrt", "double")],
+    [*CASES, *((name, "float") for name in (*OF_KERNELS, "sqrt", "rsqrt")), ("rsqrt", "double")],
 )
 def test_loops_vectorise(name: str, c_type: str, loop: str, gcc: Toolchain, tmp_path: Path) -> None:
     call = f"{row_of(name).c_name(c_type)}({'x, 1.7f' if row_of(name).arity == 2 else 'x'})"

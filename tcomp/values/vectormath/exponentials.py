@@ -101,6 +101,29 @@ $T $name($T x) {
 
 The sum puts the integer n and the bias of exponents into the low bits of z; ``-ffast-math`` would leave it out."""
 
+EXP_OF_SCALED_WEIGHT_FLOAT = inlined(
+    """
+$T $name($T x, double by) {
+#ifdef __FP_FAST_FMAF
+  $T turns = ($T)(by * 1.4426950408889634);
+  $T z = tc_multiply_add_float(x, turns, 12583039.f), n = z - 12583039.f;
+  $T r = tc_multiply_add_float(x, turns, -n), power = tc_from_bits_float(tc_bits_float(z) << 23);
+  $T q = ((((1.559467816132662e-4f * r + 1.3406643902351759e-3f) * r + 9.617692972993062e-3f) * r
+      + 5.550310551013797e-2f) * r + 2.4022652782887738e-1f) * r + 6.931472149680279e-1f;
+  $T y = tc_multiply_add_float(power * r, q, power);
+  return tc_from_bits_float(tc_bits_float(y) & ((z < 12582913.f) - 1u));
+#else
+  return tc_exp_of_weight_float(x * ($T)by);
+#endif
+}""",
+    ("multiply_add", MULTIPLY_ADD_FLOAT),
+    ("exp_of_weight", EXP_OF_WEIGHT_FLOAT),
+    *AS_BITS_FLOAT,
+)
+"""exp(x by), as the one above, where ``by`` is between 2^-60 and 2^60: the same for a whole loop, so that a factor
+of log2(e) costs nothing.  It is rounded once, as the product would be: that is |x by| units more.  2^r - 1 is r q, the
+remainder r is exact but for one rounding, and the sum with the power rounds once.  z is 12583039 + n."""
+
 EXP_DOUBLE = inlined(
     """
 $T $name($T x) {
