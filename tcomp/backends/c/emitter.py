@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tcomp.backends.arena import ALIGNMENT, lay_out
+from tcomp.backends.arena import lay_out
 from tcomp.backends.c.contractions.aheadpanels import Boxes, ahead_panels
 from tcomp.backends.c.contractions.groupedpanels import panel_of
-from tcomp.backends.c.contractions.keptpanels import KeptPanel, kept_panels, nested, panel_by_panel
+from tcomp.backends.c.contractions.keptpanels import kept_panels, nested, panel_by_panel
 from tcomp.backends.c.contractions.matrixtiles import declared_shape
 from tcomp.backends.c.contractions.operations import Operations
 from tcomp.backends.c.contractions.panels import Panel
@@ -20,15 +20,15 @@ from tcomp.backends.c.loops.instances import executed
 from tcomp.backends.c.loops.joined import joined
 from tcomp.backends.c.loops.scans import RunningValue, Scan, scan_below
 from tcomp.backends.c.loops.windows import slides
+from tcomp.backends.c.memory import TileMemory
 from tcomp.backends.c.parallel import runs_parallel, shared_out, streams, tile_loops
 from tcomp.backends.c.pieces import PieceText
 from tcomp.backends.c.rows.loops import RowLoops
 from tcomp.backends.c.rows.shared import shared_rows
 from tcomp.backends.c.rows.streaming import FENCE
 from tcomp.backends.c.rowwork import row_work
-from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.source import Source
-from tcomp.backends.spelling import Gather, Needs, Speller, buffer_corner, loop_text
+from tcomp.backends.spelling import Gather, Needs, Speller, loop_text
 from tcomp.errors import PlanError
 from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.function import Function, Read
@@ -70,9 +70,9 @@ class Emitter:
         self.checked = checked
         self.needs = Needs()
         self.threads = threads
-        self.arena = lay_out(plan)
-        self.ahead = ahead_panels(plan)
-        self.frame = KernelFrame(function, plan, self.arena, machine, threads, options.fast_math, self.ahead)
+        ahead = ahead_panels(plan)
+        self.frame = KernelFrame(function, plan, lay_out(plan), machine, threads, options.fast_math, ahead)
+        self.memory = TileMemory(self.frame)
         self.panels: dict[str, dict[Read, Panel]] = {}
         grouped: dict[str, dict[Read, Panel]] = {}
         for c in plan.copies:
@@ -80,13 +80,12 @@ class Emitter:
                 dict.fromkeys(c.reads, Panel(c, self.scop.storages[c.storage]))
             )
         self.corners: dict[str, tuple[LoopExpr, ...]] = {}
-        self.kept: dict[str, KeptPanel] = {}
         self.by_mark: dict[str, list[Buffer]] = {}
         for buffer in plan.buffers.values():
             self.by_mark.setdefault(buffer.mark, []).append(buffer)
         self.lines: list[str] = []
         self.scans: dict[str, RunningValue] = {}
-        self.boxes = Boxes(self.ahead, self.panels, machine)
+        self.boxes = Boxes(ahead, self.panels, machine)
         facts = (plan, machine, self._speller, self._captured, grouped, self.corners)
         self.operations = Operations(*facts, self.boxes.coming, self.boxes.loops)
         self.rows = RowLoops(plan, machine, self._speller, self._plain, self._captured)
@@ -97,13 +96,17 @@ class Emitter:
         """The kernel of a whole program."""
         loops = self.narrowed.loops
         self._node(loops, 1)
-        return self.frame.source(self.lines, self.needs, self.uses_threads, depth(loops))
+        return self.frame.source(self.lines, self.needs, self._asks(), depth(loops))
 
     def piece(self) -> PieceText:
         """The loops as a piece of a program."""
         self._node(self.narrowed.loops, 1)
         declared = [f"  {line}" for line in self.frame.global_declarations()]
-        return PieceText([*declared, *self.lines], self.frame.scratch_bytes, self.uses_threads)
+        return PieceText([*declared, *self.lines], self.frame.scratch_bytes, self._asks())
+
+    def _asks(self) -> bool:
+        """Whether what was spelled asks for threads, or for which of them it is."""
+        return self.uses_threads or self.memory.asks
 
     def _put(self, depth: int, text: str) -> None:
         self.lines.append("  " * depth + text)
@@ -271,55 +274,22 @@ class Emitter:
             self._node(node.body, depth)
             return
         self._put(depth, f"{{ /* {node.name} */")
-        for buffer in buffers:
-            self._declare(buffer, node.around, depth + 1)
+        for line in (line for buffer in buffers for line in self.memory.declared(buffer, node.around)):
+            self._put(depth + 1, line)
         for panel in panels:
             self.corners[panel.name] = affine_expressions(panel.copy.lower, node.around)
             self.boxes.enter(panel, self.corners[panel.name])
             corner = [loop_text(e) for e in self.corners[panel.name]]
-            for line in self._panel(panel, corner):
+            for line in self.memory.panel(panel, corner):
                 self._put(depth + 1, line)
         self._node(node.body, depth + 1)
         self._put(depth, "}")
-
-    def _panel(self, panel: Panel, corner: list[str]) -> list[str]:
-        """The lines that declare a panel and fill it, unless that is done ahead."""
-        if panel.name in self.ahead.by_name:
-            return panel.declared(self.ahead.by_name[panel.name].address(corner), corner)
-        lines = [*panel.bordered(), *panel.filled(mangle(panel.copy.storage), self.machine.vector_bytes)]
-        kept = self.kept.get(panel.name)
-        lines = [*panel.facts(), *lines] if kept is None else kept.unless_kept(lines)
-        return [*panel.declared(self._slice(panel.copy.panel), corner), *lines]
-
-    def _declare(self, buffer: Buffer, around: tuple[LoopExpr, ...], depth: int) -> None:
-        c, name = C_STORAGE_TYPES[buffer.dtype.name], mangle(buffer.storage)
-        if buffer.space == "register":
-            self._put(depth, f"{c} {name};")
-            return
-        assert buffer.lower is not None
-        names = buffer_corner(buffer)
-        for d, corner in enumerate(affine_expressions(buffer.lower, around)):
-            if buffer.shape[d] > 1 and names[d].startswith("at"):
-                self._put(depth, f"const long {names[d]} = {loop_text(corner)};")
-        if buffer.storage in self.arena.private:
-            self._put(depth, f"{c} {self.frame.pointer(buffer.storage)} = ({c} *)({self._slice(buffer.storage)});")
-        else:
-            count = max(1, buffer.bytes // buffer.dtype.itemsize)
-            self._put(depth, f"{c} {name}[{count}] __attribute__((aligned({ALIGNMENT})));")
-
-    def _slice(self, name: str) -> str:
-        """The C text of an address in the memory of a thread's own."""
-        offset = self.arena.shared_bytes + self.arena.private[name]
-        thread = f" + omp_get_thread_num() * {self.arena.slice_bytes}L" if self.threads > 1 else ""
-        self.uses_threads = self.uses_threads or self.threads > 1
-        return f"scratch + {offset}L{thread}"
 
     def _parallel(self, node: Scope, depth: int) -> None:
         instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
         loops, tile = tile_loops(node.body, self.threads)
         kept = kept_panels(self.plan, loops, tile)
-        self.kept = {k.panel.name: k for k in kept}
-        own = [line for k in kept for line in k.declared()]
+        own = self.memory.keep(kept)
         loops = panel_by_panel(self.plan, self.machine, loops, kept)
         if runs_parallel(loops, instances, self.threads):
             self.uses_threads = True
