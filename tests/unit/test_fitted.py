@@ -32,7 +32,7 @@ PRESCRIBED = {
     "the fewest for which a form exists": "LEAST_COLUMNS LEAST_LANES _LEAST_LANES LEAST_STEPS LEAST_PASSES "
     "SHORTEST_RUN PART_MULTIPLE VALUE_BYTES FOLDED TOGETHER _ALIGNMENT LEAST_SUMS LEAST_RANK LEAST_PRODUCTS",
     "the only one for which a form exists": "PARTS MOST_IN_FLIGHT",
-    "formats of numbers and of text": "_EXPONENTS LONGEST_COMMENT LONGEST_LINE",
+    "formats of numbers and of text": "_EXPONENTS LEAST_FACTOR LONGEST_COMMENT LONGEST_LINE",
     "workarounds for gcc": "_DEEP",
     "what CUDA promises": "BLOCKS_RESIDENT",
     "units": "_FLOAT DIRECT WORD_BITS",
