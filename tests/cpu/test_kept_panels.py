@@ -126,3 +126,44 @@ def test_panels_of_what_tiles_write_are_filled_in_each() -> None:
     np.testing.assert_array_equal(C, A @ B @ D)
     for sizes in ({"M": 40, "K": 20, "L": 48, "N": 60}, {"M": 400, "K": 200, "L": 480, "N": 600}):
         assert "p_E_of_S1_filled" not in text_of(CHAIN, sizes, tc.MappingOptions())
+
+
+ATTENTION = """
+def f(float(B,L,D) Q, float(B,S,D) K, float(B,S,E) V) -> (O) {
+  s(b,i,j) +=! Q(b,i,d) * K(b,j,d)
+  m(b,i) max=! s(b,i,j)
+  p(b,i,j) = exp((s(b,i,j) - m(b,i)) * rsqrt(float(D)))
+  z(b,i) +=! p(b,i,j)
+  O(b,i,e) +=! p(b,i,j) * V(b,j,e)
+  O(b,i,e) = O(b,i,e) / z(b,i)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("last_cache", "heads", "kept"), [(32 << 20, 3, True), (1 << 16, 3, False), (32 << 20, 1, True)]
+)
+def test_tiles_of_several_groups_keep_all_boxes(last_cache: int, heads: int, kept: bool) -> None:
+    """Each box has a number, which tells its head; where a thread has little of the last cache, none is kept."""
+    target = replace(WITH_DOTS, machine=replace(WITH_DOTS.machine, last_cache=last_cache))
+    sizes = Sizes({"B": heads, "L": 1000, "S": 1300, "D": 64, "E": 64})
+    source = lower(define(ATTENTION)["f"], sizes, tc.MappingOptions(), target).source
+    counted = re.search(r"long p_K_of_S0_filled\[(\d+)\] = \{0\};", source.text)
+    assert (counted is not None) == kept
+    if counted is not None:
+        (box,) = re.findall(r"p_K_of_S0 = .*\* (\d+)L\);", source.text)
+        last = int(counted[1]) * int(box) * target.machine.threads
+        begins = int(re.findall(r"p_K_of_S0 = \(float \*\)\(scratch \+ (\d+)L", source.text)[0])
+        assert begins + last <= source.scratch_bytes
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_kept_boxes_are_those_of_the_head_and_of_the_call(parallel: bool) -> None:
+    rng, f = np.random.default_rng(3), tc.define(ATTENTION)["f"]
+    options = tc.MappingOptions(parallel=parallel)
+    Q, V = (rng.standard_normal((3, n, 40), np.float32) for n in (600, 1300))
+    for _ in range(2):
+        K = rng.standard_normal((3, 1300, 40), np.float32)
+        scores = np.einsum("bid,bjd->bij", Q, K, dtype=np.float64) * 40**-0.5
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        expected = np.einsum("bij,bje->bie", weights, V) / weights.sum(-1)[..., None]
+        np.testing.assert_allclose(f(Q, K, V, options=options), expected, rtol=2e-5, atol=2e-6)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tcomp.backends.arena import lay_out
 from tcomp.backends.c.contractions.aheadpanels import Boxes, ahead_panels
 from tcomp.backends.c.contractions.groupedpanels import panel_of
-from tcomp.backends.c.contractions.keptpanels import kept_panels, nested, panel_by_panel
+from tcomp.backends.c.contractions.keptpanels import kept_boxes, kept_panels, nested, panel_by_panel
 from tcomp.backends.c.contractions.matrixtiles import declared_shape
 from tcomp.backends.c.contractions.operations import Operations
 from tcomp.backends.c.contractions.panels import Panel
@@ -96,13 +96,13 @@ class Emitter:
         """The kernel of a whole program."""
         loops = self.narrowed.loops
         self._node(loops, 1)
-        return self.frame.source(self.lines, self.needs, self._asks(), depth(loops))
+        return self.frame.source(self.lines, self.needs, self.memory.bytes, self._asks(), depth(loops))
 
     def piece(self) -> PieceText:
         """The loops as a piece of a program."""
         self._node(self.narrowed.loops, 1)
         declared = [f"  {line}" for line in self.frame.global_declarations()]
-        return PieceText([*declared, *self.lines], self.frame.scratch_bytes, self._asks())
+        return PieceText([*declared, *self.lines], self.memory.bytes, self._asks())
 
     def _asks(self) -> bool:
         """Whether what was spelled asks for threads, or for which of them it is."""
@@ -289,7 +289,7 @@ class Emitter:
         instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
         loops, tile = tile_loops(node.body, self.threads)
         kept = kept_panels(self.plan, loops, tile)
-        own = self.memory.keep(kept)
+        own = self.memory.keep(kept, kept_boxes(self.plan, self.machine, loops, tile))
         loops = panel_by_panel(self.plan, self.machine, loops, kept)
         if runs_parallel(loops, instances, self.threads):
             self.uses_threads = True

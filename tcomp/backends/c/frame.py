@@ -51,8 +51,10 @@ class KernelFrame:
     fast_math: bool
     ahead: AheadPanels
 
-    def source(self, lines: list[str], needs: Needs, uses_threads: bool, depth: int) -> Source:
+    def source(self, lines: list[str], needs: Needs, scratch: int, uses_threads: bool, depth: int) -> Source:
         """The kernel around the lines of its loops, which have those ``needs`` and may ask for their thread.
+
+        They have so many bytes of ``scratch``.
 
         ``depth`` is how many of the loops are in one another.
         """
@@ -72,7 +74,6 @@ class KernelFrame:
         text = "\n".join([*self._packing(packing, arguments), *head, *lines, *tail]) + "\n"
         text = with_helpers(text, needs, uses_threads, self.machine)
         flags = flags_of(self.fast_math, depth)
-        scratch = self.scratch_bytes
         return Source(
             f"/* {self._title()} */\n{text}",
             entry,
@@ -86,7 +87,7 @@ class KernelFrame:
 
     @property
     def scratch_bytes(self) -> int:
-        """The scratch memory that is needed."""
+        """The scratch memory that temporaries and slices take."""
         return self.arena.shared_bytes + self.threads * self.arena.slice_bytes
 
     def _packing(self, name: str | None, arguments: tuple[Argument, ...]) -> list[str]:

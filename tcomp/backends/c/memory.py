@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tcomp.backends.arena import ALIGNMENT
-from tcomp.backends.c.contractions.keptpanels import KeptPanel
+from tcomp.backends.c.contractions.keptpanels import KeptBoxes, KeptPanel
 from tcomp.backends.c.contractions.panels import Panel
 from tcomp.backends.c.frame import KernelFrame
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
@@ -18,19 +18,28 @@ from tcomp.mapping.plan.values import Buffer
 
 @dataclass(slots=True)
 class TileMemory:
-    """The memory of tiles in a kernel with some frame; ``kept`` are the panels that a thread keeps between them.
+    """The memory of tiles in a kernel with some frame.
 
-    ``asks`` tells whether something of it is in a place that depends on the thread.
+    A thread keeps panels between them: ``kept`` those that have one box, ``boxes`` those of which all boxes stay, in
+    so much ``room`` behind all slices.  ``asks`` tells whether a place of something depends on the thread.
     """
 
     frame: KernelFrame
     kept: dict[str, KeptPanel] = field(default_factory=dict)
+    boxes: dict[str, KeptBoxes] = field(default_factory=dict)
+    room: int = 0
     asks: bool = False
 
-    def keep(self, kept: Sequence[KeptPanel]) -> list[str]:
-        """Keep some panels from now on; the lines in front of all tiles of a thread."""
-        self.kept = {k.panel.name: k for k in kept}
-        return [line for k in kept for line in k.declared()]
+    def keep(self, kept: Sequence[KeptPanel], boxes: Sequence[KeptBoxes]) -> list[str]:
+        """Keep some panels and boxes from now on; the lines in front of all tiles of a thread."""
+        self.kept, self.boxes = {k.panel.name: k for k in kept}, {k.panel.name: k for k in boxes}
+        self.room = max(self.room, self.frame.threads * _room(boxes))
+        return [*(line for k in kept for line in k.declared()), *(line for b in boxes for line in b.declared())]
+
+    @property
+    def bytes(self) -> int:
+        """The scratch memory that is needed."""
+        return self.frame.scratch_bytes + self.room
 
     def panel(self, panel: Panel, corner: Sequence[str]) -> list[str]:
         """The lines that declare a panel with some corner and fill it, unless that is done ahead."""
@@ -38,6 +47,11 @@ class TileMemory:
         if ahead is not None:
             return panel.declared(ahead.address(corner), corner)
         lines = [*panel.bordered(), *panel.filled(mangle(panel.copy.storage), self.frame.machine.vector_bytes)]
+        boxes = self.boxes.get(panel.name)
+        if boxes is not None:
+            thread = self._of_thread(_room(self.boxes.values()))
+            address = f"scratch + {self.frame.scratch_bytes}L{thread} + {boxes.address(corner)}"
+            return [*panel.declared(address, corner), *boxes.unless_kept(corner, lines)]
         kept = self.kept.get(panel.name)
         lines = [*panel.facts(), *lines] if kept is None else kept.unless_kept(lines)
         return [*panel.declared(self._slice(panel.copy.panel), corner), *lines]
@@ -70,3 +84,8 @@ class TileMemory:
             return ""
         self.asks = True
         return f" + omp_get_thread_num() * {room}L"
+
+
+def _room(boxes: Iterable[KeptBoxes]) -> int:
+    """Bytes that a thread needs for some boxes."""
+    return max((b.end for b in boxes), default=0)

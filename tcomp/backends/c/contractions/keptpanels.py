@@ -1,23 +1,30 @@
 """Packed panels that a thread keeps from one tile to the next.
 
 Tiles of a group run in any order.  Those that read the same panel follow one another, and only the first of them fills
-it, unless another thread has taken that one.
+it, unless another thread has taken that one.  A tile of several groups fills a panel many times, once for each part of
+the keys of an attention, say: of such a panel a thread keeps all boxes, each in a place of its own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from tcomp.backends.arena import ALIGNMENT
 from tcomp.backends.c.contractions.groupedpanels import panel_of
 from tcomp.backends.c.contractions.panels import Panel
 from tcomp.loops.codegen import affine_expressions
 from tcomp.loops.indexing import constant_extent
 from tcomp.loops.ir import Execute, For, LoopNode, Scope, variables, walk
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.cpupanels import PACKING
+from tcomp.mapping.memory.corners import Corners, corners_of
+from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
+from tcomp.model.terms.storages import contiguous_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +53,109 @@ class KeptPanel:
         return f"{self.panel.name}_for_{iterator}"
 
 
+@dataclass(frozen=True, slots=True)
+class KeptBoxes:
+    """The boxes of a panel that tiles read again, from a byte ``offset`` of a thread's room for such boxes on.
+
+    Along the dimensions that are ``fixed`` a tile has one corner, along the others it has all.
+    """
+
+    panel: Panel
+    corners: Corners
+    fixed: frozenset[int]
+    offset: int
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many boxes are kept along each dimension."""
+        return tuple(1 if d in self.fixed else count for d, count in enumerate(self.corners.counts))
+
+    @property
+    def box(self) -> int:
+        """Bytes of one box: vectors may reach past its end."""
+        return -(-self.panel.copy.bytes // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+
+    @property
+    def end(self) -> int:
+        """What follows the last box."""
+        return self.offset + math.prod(self.counts) * self.box
+
+    def declared(self) -> list[str]:
+        """The line in front of all tiles of a thread: no box is filled."""
+        return [f"long {self._filled}[{math.prod(self.counts)}] = {{0}};"]
+
+    def address(self, corner: Sequence[str]) -> str:
+        """The C text of where the box with some corner lies in a thread's room."""
+        return f"{self.offset}L + ({self._place(corner)}) * {self.box}L"
+
+    def unless_kept(self, corner: Sequence[str], lines: Sequence[str]) -> list[str]:
+        """The lines that fill the box with some corner, where another one is in its place."""
+        weights = contiguous_strides(self.corners.counts)
+        number = self._sum(corner, [weights[d] if d in self.fixed else 0 for d in range(len(weights))])
+        place = f"{self._filled}[{self._place(corner)}]"
+        noted = f"{place} = {number} + 1;"
+        return [f"if ({place} != {number} + 1) {{", *("  " + line for line in (*lines, noted)), "}"]
+
+    def _place(self, corner: Sequence[str]) -> str:
+        weights = contiguous_strides(self.counts)
+        return self._sum(corner, [0 if d in self.fixed else weight for d, weight in enumerate(weights)])
+
+    def _sum(self, corner: Sequence[str], weights: Sequence[int]) -> str:
+        grid = zip(corner, self.corners.first, self.corners.apart, self.corners.counts, weights, strict=True)
+        terms = [
+            f"(({text}) - {first}L) / {apart} * {weight}L"
+            for text, first, apart, count, weight in grid
+            if weight and count > 1
+        ]
+        return " + ".join(terms) or "0"
+
+    @property
+    def _filled(self) -> str:
+        return f"{self.panel.name}_filled"
+
+
+def kept_boxes(plan: Plan, machine: Machine, loops: Sequence[For], tile: LoopNode) -> list[KeptBoxes]:
+    """The panels of tiles of several groups all of whose boxes are kept for the tiles that follow and read the same.
+
+    They are of tensors that no tile writes, and take a share of what a thread has of the last cache.
+    """
+    below = [*walk(tile)]
+    if sum(map(_is_group, below)) < 2:
+        return []
+    written = {plan.scop.by_name[n.statement].target for n in below if isinstance(n, Execute)}
+    iterators = {loop.iterator for loop in loops}
+    moving = [loop.iterator for loop in loops if constant_extent(loop.lower, loop.upper) != loop.step]
+    marks = {p.mark: p for p in places(plan.tree)}
+    found: list[KeptBoxes] = []
+    for copy in plan.copies:
+        here = [n for n in below if isinstance(n, Scope) and n.name == copy.mark]
+        if len(here) != 1 or copy.storage in written or copy.ahead or copy.groups is not None:
+            continue
+        corner = affine_expressions(copy.lower, here[0].around)
+        corners = corners_of(marks[copy.mark], copy)
+        needed = frozenset().union(*map(variables, corner)) & iterators
+        alike = [i not in needed for i in moving]
+        if corners is None or not any(alike) or alike != sorted(alike):
+            continue
+        fixed = frozenset(d for d, text in enumerate(corner) if variables(text) <= iterators)
+        panel = panel_of(copy, plan.scop.storages[copy.storage])
+        kept = KeptBoxes(panel, corners, fixed, found[-1].end if found else 0)
+        if kept.end <= PACKING.kept_share * machine.last_cache / machine.threads:
+            found.append(kept)
+    return found
+
+
+def _is_group(node: LoopNode) -> bool:
+    return isinstance(node, Scope) and node.name.startswith("group")
+
+
 def kept_panels(plan: Plan, loops: Sequence[For], tile: LoopNode) -> list[KeptPanel]:
     """The panels that are the same for all iterations of some loops over tiles, and of tensors that no tile writes.
 
     Groups that share loops share memory for panels, too, so that none of them is kept there.
     """
     scop, below = plan.scop, [*walk(tile)]
-    if sum(isinstance(n, Scope) and n.name.startswith("group") for n in below) > 1:
+    if sum(map(_is_group, below)) > 1:
         return []
     written = {scop.by_name[n.statement].target for n in below if isinstance(n, Execute)}
     iterators = {loop.iterator for loop in loops}
