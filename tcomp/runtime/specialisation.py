@@ -300,16 +300,15 @@ def _source(plain: dict[str, Any]) -> Source:
 @functools.cache
 def build_identity() -> str:
     """A digest of the names, sizes and dates of tcomp's own files, so that an edited tree does not find old texts."""
-    digest = hashlib.sha256()
-    for entry in sorted(_files(Path(__file__).parents[1])):
-        digest.update(repr(entry).encode())
-    return digest.hexdigest()
-
-
-def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
-    for entry in os.scandir(folder):
-        if entry.is_dir() and not entry.name.startswith(("_", ".")):
-            yield from _files(Path(entry.path))
-        elif entry.name.endswith((".py", ".lark")):
-            status = entry.stat()
-            yield entry.name, status.st_size, status.st_mtime_ns
+    found: list[tuple[str, int, int]] = []
+    folders = [str(Path(__file__).parents[1])]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith((".py", ".lark")):
+                    status = entry.stat()
+                    found.append((name, status.st_size, status.st_mtime_ns))
+                elif not name.startswith(("_", ".")) and entry.is_dir():
+                    folders.append(entry.path)
+    return hashlib.sha256("".join(map(repr, sorted(found))).encode()).hexdigest()

@@ -169,7 +169,7 @@ class Layers:
     looked_at: int = fitted(
         500,
         "elements",
-        "Of each weight so many, drawn at random, tell whether zeros are counted at all.",
+        "Of each weight so many, evenly drawn, tell whether zeros are counted at all.",
         machine=_ZEN,
         how="not measured: the share of zeros is right to about 0.02 then",
     )

@@ -93,59 +93,59 @@ def loading(source: Source) -> Iterator[None]:
     own = _on_own_threads(source, compiler)
     key, function = _key(source, compiler, own), None
     with suppress(threads.MissingError):
-        function = _LOADED.known(key) or _kept(source, key, own)
+        function = _LOADED.known(key) or _kept(source, compiler, key, own)
     if function is not None:
         yield
     else:
         with toolchain.compiling(compiler, source.text, source.flags, source.entry, own_threads=own) as image:
             yield
             with suppress(threads.MissingError):
-                function = _compiled(source, image(), key, own)
+                function = _compiled(source, image(), compiler, key, own)
     if (made := function) is not None:
         _LOADED.get(key, lambda: made)
 
 
 def _load(source: Source, compiler: Toolchain, key: str, own: bool) -> NativeFunction:
-    function = _kept(source, key, own)
+    function = _kept(source, compiler, key, own)
     if function is not None:
         return function
     with store().turn("kernel", key):
-        function = _kept(source, key, own)
+        function = _kept(source, compiler, key, own)
         if function is not None:
             return function
         image = toolchain.compile_shared(compiler, source.text, source.flags, source.entry, own_threads=own)
-        return _compiled(source, image, key, own)
+        return _compiled(source, image, compiler, key, own)
 
 
-def _kept(source: Source, key: str, own: bool) -> NativeFunction | None:
+def _kept(source: Source, compiler: Toolchain, key: str, own: bool) -> NativeFunction | None:
     """The entry point of what the cache has.  Raises MissingError."""
     kept = store().get("kernel", key)
     if kept is not None:
         # A sound entry may still not load, say because a library that it needs is gone.
         with suppress(OSError, AttributeError):
-            function = _bind(kept, source, own)
+            function = _bind(kept, source, compiler, own)
             debug.log(1, f"kernel {source.entry}: from the cache")
             return function
     return None
 
 
-def _compiled(source: Source, image: bytes, key: str, own: bool) -> NativeFunction:
+def _compiled(source: Source, image: bytes, compiler: Toolchain, key: str, own: bool) -> NativeFunction:
     """The entry point of what the compiler made.  Raises TargetError and MissingError."""
     debug.log(1, f"kernel {source.entry}: compiled, {len(image)} bytes")
     try:
-        function = _bind(image, source, own)
+        function = _bind(image, source, compiler, own)
     except (OSError, AttributeError) as error:
         raise TargetError(f"kernel {source.entry} was compiled but cannot be loaded: {error}") from None
     store().put("kernel", key, describe(source), image)
     return function
 
 
-def _bind(image: bytes, source: Source, own: bool) -> NativeFunction:
+def _bind(image: bytes, source: Source, compiler: Toolchain, own: bool) -> NativeFunction:
     """Load a shared object and find its entry point; it may need tcomp's ``own`` threads, which are opened before it.
 
     Raises OSError, AttributeError or MissingError.
     """
-    openmp = threads.ask_openmp(toolchain.find()) if own else None
+    openmp = threads.ask_openmp(compiler) if own else None
     library = open_image(image)
     # As an attribute the function would be kept by the library that it keeps.
     function: NativeFunction = library[source.entry]
