@@ -148,6 +148,15 @@ def test_factors_in_blocks_of_columns(n: int, block: int, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("n", "block"), [(1, 4), (9, 4), (24, 8)])
+def test_columns_are_made_orthogonal_in_blocks(n: int, block: int, target: str) -> None:
+    A = np.random.default_rng(n).random((n + 3, n)) + np.eye(n + 3, n)
+    Q, R = call("gramschmidt", target, A, block, file="../polybench/solvers/gramschmidt")
+    for found, wanted in zip((Q, R), polybench.gramschmidt(A), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("n", "block"), [(9, 4), (24, 8)])
 def test_shortest_paths_in_blocks_of_nodes(n: int, block: int, target: str) -> None:
     paths = np.random.default_rng(n).integers(1, 99, (n, n)).astype(np.int32)
