@@ -12,6 +12,12 @@ from typing import Any
 
 from tcomp.networks.network import Call, Network, Value
 
+_LONGEST_CHAIN = 256
+"""So many calls join one kernel.  Longer chains become several, often equal ones, and so compile in linear time.
+
+One more pass over memory for 256 functions of elements is not felt.
+"""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -87,6 +93,7 @@ def _joined(
         for name in dict.fromkeys(call.arguments)
         if name in end_of and readers[name] == 1 and known[name].role == "temporary" and known[name].shape == shape
     ]
+    fitting = [chain for chain in fitting if len(chain) < _LONGEST_CHAIN]
     return max(fitting, key=lambda chain: position[chain[-1].results[0]], default=None)
 
 

@@ -130,5 +130,24 @@ def test_many_nodes_are_read_in_time_that_grows_with_them() -> None:
     model = chain(*(node("Relu", [a], [b]) for a, b in pairwise(names)))
     network = tc.from_onnx(model)
     assert len(network.calls) == 1501
-    assert [len(one.calls) for one in group(network)] == [1501]
+    assert [len(one.calls) for one in group(network)] == [256] * 5 + [221]
     assert len(group(network, followers=False)) == 1501
+
+
+def test_long_chains_become_few_kernels() -> None:
+    steps, b = 3 * 256, np.linspace(-1, 1, 3, dtype="f4")
+    names = ["x", *(f"t{k}" for k in range(steps - 1)), "y"]
+    model = chain(*(node("Add", [a, "b"], [c]) for a, c in pairwise(names)), weights={"b": b})
+    compiled = tc.compile_network(tc.from_onnx(model))
+    assert (len(compiled.steps), compiled.kernels) == (3, 1)
+    np.testing.assert_allclose(compiled(np.ones((2, 3), "f4")), 1 + steps * np.array([b, b]), rtol=1e-5)
+
+
+def test_many_pieces_are_put_together_in_parts() -> None:
+    names = [f"t{k}" for k in range(150)]
+    pieces = [node("Mul", ["x", f"w{k}"], [name]) for k, name in enumerate(names)]
+    weights = {f"w{k}": np.float32(k) for k in range(150)}
+    network = tc.from_onnx(chain(*pieces, node("Concat", names, ["y"], axis=1), weights=weights))
+    assert max(len(call.arguments) for call in network.calls) == 64
+    x = np.arange(6, dtype="f4").reshape(2, 3)
+    np.testing.assert_array_equal(network.reference(x), np.concatenate([x * np.float32(k) for k in range(150)], 1))

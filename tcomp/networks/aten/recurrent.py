@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
-from tcomp.networks.recurrent import Cell, Operands, behind, direction, picked, stacked, swapped
+from tcomp.networks.pieces import behind, picked, stacked, swapped
+from tcomp.networks.recurrent import Cell, Operands, direction
 from tcomp.networks.texts import elements
 from tcomp.networks.texts.elements import UNARY
 

@@ -12,7 +12,8 @@ from tcomp.networks.aten.arithmetic import beside_number, bounded, mixed, total
 from tcomp.networks.aten.choosing import promoted
 from tcomp.networks.aten.resizing import adaptive, nearest
 from tcomp.networks.importing import Builder, Node, rule
-from tcomp.networks.network import Value, retyped
+from tcomp.networks.network import Value
+from tcomp.networks.pieces import behind
 from tcomp.networks.texts import elements, layers, parts, windows
 from tcomp.networks.texts.windows import Windows
 
@@ -312,10 +313,7 @@ def upsample_nearest2d(b: Builder, n: Node, *, x: Value, output_size: Any, scale
 @rule("aten.cat.default")
 def cat(b: Builder, n: Node, *, tensors: Sequence[Value], dim: int) -> Value:
     parts = [value for value in tensors if value.shape != (0,)]
-    rank = len(parts[0].shape)
-    return b.call(
-        n, retyped(elements.concat(rank, dim % rank, len(parts)), n.dtype), [promoted(b, n, one) for one in parts]
-    )
+    return behind(b, n, [promoted(b, n, one) for one in parts], dim % len(parts[0].shape))
 
 
 @rule(

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tcomp.networks.network import Value
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.recurrent import behind, picked, stacked
+from tcomp.networks.pieces import picked, stacked
 from tcomp.networks.texts.general import pointwise
 
 Known = Mapping[str, Operand]
@@ -19,9 +18,6 @@ Body = Callable[[Any, Known], list[Operand]]
 
 _MOST_NODES = 10_000
 """A loop becomes no more nodes than that."""
-
-_TOGETHER = 16
-"""So many results are put together by one call."""
 
 
 def loop(
@@ -142,11 +138,4 @@ def _together(b: OnnxBuilder, n: OnnxNode, pieces: Sequence[Operand], axis: int)
     known = [piece.array for piece in pieces if isinstance(piece, Constant)]
     if len(known) == len(pieces):
         return Constant(n.name, np.stack(known, axis))
-    values = [b.value(piece) for piece in pieces]
-    groups: list[Value] = []
-    for first in range(0, len(values), _TOGETHER):
-        groups.append(stacked(b, replace(n, name=f"{n.name}_from_{first}"), values[first : first + _TOGETHER], axis))
-    while len(groups) > 1:
-        runs = range(0, len(groups), _TOGETHER)
-        groups = [behind(b, n, groups[first : first + _TOGETHER], axis) for first in runs]
-    return groups[0]
+    return stacked(b, n, [b.value(piece) for piece in pieces], axis)

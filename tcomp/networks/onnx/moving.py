@@ -11,6 +11,7 @@ import numpy as np
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Value, retyped
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand, empty
+from tcomp.networks.pieces import behind
 from tcomp.networks.texts import elements, parts
 from tcomp.networks.texts.elements import at, indices
 from tcomp.networks.texts.general import definition, spelled, tensor, typed
@@ -73,10 +74,9 @@ def tile(b: OnnxBuilder, n: OnnxNode, *, x: Operand, repeats: Operand) -> Value 
 @rule("onnx.Concat")
 def concat(b: OnnxBuilder, n: OnnxNode, *, inputs: Sequence[Operand], axis: int) -> Value | list[Operand]:
     given = [x for x in inputs if 0 not in x.shape]
-    if len(given) == 1:
-        return [given[0]]
-    rank = len(n.shape)
-    return b.call(n, retyped(elements.concat(rank, n.axis(axis, rank), len(given)), n.dtype), given)
+    if len(given) < 2:
+        return given or [empty(n)]
+    return behind(b, n, [b.value(x) for x in given], n.axis(axis, len(n.shape)))
 
 
 @rule("onnx.Split")

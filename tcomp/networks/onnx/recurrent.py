@@ -11,7 +11,8 @@ import numpy as np
 from tcomp.networks.importing import rule
 from tcomp.networks.network import Value, retyped
 from tcomp.networks.onnx.operands import Constant, OnnxBuilder, OnnxNode, Operand
-from tcomp.networks.recurrent import Cell, Operands, picked, stacked, swapped
+from tcomp.networks.pieces import picked, stacked, swapped
+from tcomp.networks.recurrent import Cell, Operands
 from tcomp.networks.recurrent import direction as one_direction
 from tcomp.networks.texts import elements, parts
 from tcomp.networks.texts.elements import UNARY
