@@ -134,11 +134,15 @@ class Rescaling:
         how="2026-11-25: 12 x 2048 of 64 takes 73 ms, with 128 weights 87, with 512 from 73 to 75",
     )
     most_parts: int = fitted(
-        40,
+        96,
         "parts",
-        "What they leave of 64 rows stays in the second cache.",
-        machine="Zen 4, two threads",
-        how="2026-11-25: 1 x 16384 of 64 takes 0.93 of the time with 40 parts and 64 rows, with 32 tiles have 32 rows",
+        "What they leave of 64 rows is read again; of fewer the weights do not stay in the second cache.",
+        machine="Zen 3 (second caches of 512 KiB, 32 MiB shared by two threads), two threads",
+        how=(
+            "2026-11-29, beside other work, of the time with 40: 1 x 16384 of 64 (64 parts) 0.93 to 1.05, 1 x 20480 "
+            "0.86, 1 x 24576 0.61, 1 x 32768 0.84; 2026-11-25, two threads of a Zen 4: 1 x 16384 takes 0.93 with 40 of "
+            "the time with 32"
+        ),
     )
 
 
