@@ -44,8 +44,8 @@ def joined(copy: Copy, storage: Storage) -> Copy | None:
     order = tuple(fetch_order(copy.shape, storage.strides)) if copy.shape else ()
     candidate = replace(copy, order=order, padding=0, vector=vector)
     corners = isl.Map.from_multi_aff(copy.lower).range()
-    fits = len(run_of(copy.shape, storage)) > 1 and runs_are_whole(candidate, storage, corners)
-    return candidate if fits else None
+    several = len(run_of(copy.shape, storage)) > 1 and joins_rows(candidate, storage)
+    return candidate if several and runs_are_whole(candidate, storage, corners) else None
 
 
 def runs_are_whole(copy: Copy, storage: Storage, corners: isl.Set) -> bool:
