@@ -104,6 +104,21 @@ def test_what_was_read_while_kernels_were_looked_for_is_not_read_again(
     assert len(read) == len(set(read)) == 2 and (again(X) == X @ U.T @ V.T).all()
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_each_weight_is_looked_at_once_whoever_does(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    compiled(jobs=jobs)
+    seen, own = [], panels._elements
+    monkeypatch.setattr(panels, "_elements", lambda array: (seen.append(array), own(array))[1])
+    assert (compiled(jobs=jobs)(X) == X @ U.T @ V.T).all() and len(seen) == 2
+
+
+def test_weights_are_looked_at_in_groups_of_some_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = compiled().source
+    assert panels._grouped(network) == [["u"], ["v"]]
+    monkeypatch.setattr(panels, "KEPT", networks.Kept(part_bytes=U.nbytes + V.nbytes))
+    assert panels._grouped(network) == [["u", "v"]] and panels._grouped(replace(network, weights={})) == []
+
+
 WRONG_LISTS = {
     "nothing": b"", "no list": b"{}", "too short": b"[1]", "no sizes": b'["0", "a"]', "no text": b"\x80",
     "others": b'["0", [8]]', "negative": b'["0", [-8]]', "endless": b'["0", [1e999]]',

@@ -30,6 +30,7 @@ from tcomp.networks.options import NetworkOptions
 from tcomp.runtime.kernel import Kernel
 from tcomp.runtime.specialisation import build_identity
 from tcomp.storage.cache import store
+from tcomp.storage.memo import Memo
 from tcomp.version import __version__
 
 _KIND = "panels"
@@ -105,7 +106,8 @@ class Keeper:
         self._network = source
         self._options = options
         self._pool: ThreadPoolExecutor | None = None
-        self._digests: Future[Digests] | None = None
+        self._groups = _grouped(source)
+        self._digests: Memo[int, Digests] = Memo()
         self._ahead: Future[_Ahead] | None = None
         self._known = _Ahead("")
         self._facts = ""
@@ -116,7 +118,8 @@ class Keeper:
             self._keeps = False  # what these do has no text
         if self._keeps and options.workers > 1 and threading.current_thread() is threading.main_thread():
             self._pool = ThreadPoolExecutor(1)
-            self._digests = self._pool.submit(self._digested)
+            for number in range(len(self._groups)):
+                self._pool.submit(self._first_digests_of, number)
 
     def __enter__(self) -> Keeper:
         return self
@@ -137,6 +140,7 @@ class Keeper:
         laid = _laid_out(panels.size for panels in wanted)
         sizes = [size for size, _ in laid]
         if wanted and self._keeps and _may_be_kept(sizes):
+            self._first_digests()  # the thread that makes them may not be done: this one helps
             self._known = _Ahead(self._named()) if self._ahead is None else self._ahead.result()
             self._facts = _facts(wanted)
         known, rooms, reads = self._known, [], []
@@ -163,7 +167,7 @@ class Keeper:
         if not known.named or (known.facts == self._facts and not missing):
             return
         # Who shares its weights may have written them in the meantime.
-        if missing and self._digested() != self._first_digests():
+        if missing and tuple(one for names in self._groups for one in self._digested(names)) != self._first_digests():
             return
         for part in missing:
             label = f"{self._source.name}, {', '.join(name for panels, _ in part.held for name, _ in panels.bound)}"
@@ -193,15 +197,31 @@ class Keeper:
 
     def _first_digests(self) -> Digests:
         """Those of the weights as they were at the beginning."""
-        if self._digests is None:
-            self._digests = Future()
-            self._digests.set_result(self._digested())
-        return self._digests.result()
+        # The last ones first, for a thread has begun with the others.
+        numbers = range(len(self._groups))
+        found = {number: self._first_digests_of(number) for number in reversed(numbers)}
+        return tuple(one for number in numbers for one in found[number])
 
-    def _digested(self) -> Digests:
+    def _first_digests_of(self, number: int) -> Digests:
+        return self._digests.get(number, lambda: self._digested(self._groups[number]))
+
+    def _digested(self, names: Sequence[str]) -> Digests:
         """A digest of the elements of each weight, by its name."""
         weights = self._source.weights
-        return tuple((name, hashlib.sha256(_elements(weights[name])).hexdigest()) for name in sorted(weights))
+        return tuple((name, hashlib.sha256(_elements(weights[name])).hexdigest()) for name in names)
+
+
+def _grouped(source: Network) -> list[list[str]]:
+    """The names of all weights in their order, as many together as have the bytes of a part."""
+    values, groups, size = source.by_name, list[list[str]](), 0
+    for name in sorted(source.weights):
+        bytes_of = values[name].bytes if name in values else 0
+        size += bytes_of
+        if not groups or size > KEPT.part_bytes:
+            groups.append([])
+            size = bytes_of
+        groups[-1].append(name)
+    return groups
 
 
 def _laid_out(sizes: Iterable[int]) -> list[tuple[int, list[tuple[int, int]]]]:
