@@ -14,7 +14,7 @@ from tcomp.autograd.registration import Choices, Registration
 from tcomp.derivatives.gradient import Gradient, sizes_as_given, sizes_of_arrays
 from tcomp.derivatives.saving import CheapToSave, Save
 from tcomp.errors import DerivativeError, Diagnostic, TcompError
-from tcomp.grammar.tree.function import Function, Size, Tensor
+from tcomp.grammar.tree.function import Function, Size
 
 
 class Derivable(Protocol):
@@ -73,7 +73,10 @@ class Call:
 
 
 class Backward:
-    """Derives what computes the gradients of an operation; ``wrt`` names inputs."""
+    """Derives what computes the gradients of an operation; ``wrt`` names inputs.
+
+    Raises TcompError where a def that the user gave for that takes or gives what has no meaning here.
+    """
 
     def __init__(self, operation: Derivable, choices: Choices) -> None:
         self.operation = operation
@@ -82,6 +85,25 @@ class Backward:
         self.outputs = tuple(t.name for t in self.function.outputs)
         self.floats = tuple(t for t in self.function.outputs if t.dtype.is_float)
         self._derived = Once()
+        if hasattr(self._own, "function"):
+            self._check_names(self._own.function)
+
+    def _check_names(self, own: Function) -> None:
+        """What a backward def takes are inputs, outputs and cotangents, and what it gives are gradients of inputs."""
+        name = self.function.name
+        cotangents = [f"d_{t.name}" for t in self.floats]
+        gradients = [f"d_{t.name}" for t in self.function.inputs if t.dtype.is_float]
+        known = {t.name for t in (*self.function.inputs, *self.function.outputs)}.union(cotangents)
+        for tensor in own.inputs:
+            if tensor.name not in known:
+                message = f"{tensor.name} is no input, no output and no cotangent of {name}"
+                hint = f"name the cotangents {', '.join(cotangents)}"
+                raise TcompError(Diagnostic(message, own.source, tensor.span, hint))
+        for tensor in own.outputs:
+            if tensor.name not in gradients:
+                message = f"{tensor.name} is no gradient of {name}"
+                hint = f"name the results {', '.join(gradients)}"
+                raise TcompError(Diagnostic(message, own.source, tensor.span, hint))
 
     @property
     def _own(self) -> Any:
@@ -153,6 +175,12 @@ class Backward:
             raise DerivativeError(Diagnostic(f"{self.function.name} was defined as not differentiable", hint=hint))
         if wrt and self._own is None:
             self.derived(wrt, self.choice(inputs), inputs)
+        elif wrt and hasattr(self._own, "function"):
+            given = {tensor.name for tensor in self._own.function.outputs}
+            for name in (name for name in wrt if f"d_{name}" not in given):
+                message = f"{self._own.function.name} gives no gradient of {self.function.name} by {name}"
+                hint = f"let it give d_{name}, or pass {name}.detach()"
+                raise DerivativeError(Diagnostic(message, hint=hint))
         return wrt
 
     def reads(self, wrt: tuple[str, ...], inputs: Sequence[Any]) -> tuple[bool, ...]:
@@ -208,7 +236,7 @@ class Backward:
             return Call(gradient.backward, gradient.arguments(by_name, sizes, given.cotangents), gradient.wrt, [])
         if hasattr(own, "function"):
             by_name |= {f"d_{t.name}": c for t, c in zip(self.floats, given.cotangents, strict=True)}
-            arguments = [self._named(by_name, t, own.function) for t in own.function.inputs]
+            arguments = [by_name[t.name] for t in own.function.inputs]
             return Call(own, arguments, tuple(t.name.removeprefix("d_") for t in own.function.outputs), [])
         found = own(tuple(inputs), tuple(given.values[len(inputs) :]), tuple(given.cotangents))
         results = list(found) if isinstance(found, (tuple, list)) else [found]
@@ -217,13 +245,6 @@ class Backward:
             raise TcompError(f"the backward function of {self.function.name} gave {counts}")
         names = (t.name for t in self.function.inputs)
         return Call(None, [], (), [r if n in given.wrt else None for n, r in zip(names, results, strict=True)])
-
-    def _named(self, given: dict[str, Any], tensor: Tensor, backward: Function) -> Any:
-        if tensor.name in given:
-            return given[tensor.name]
-        message = f"{tensor.name} is no input, no output and no cotangent of {self.function.name}"
-        hint = f"name the cotangents {', '.join(f'd_{t.name}' for t in self.floats)}"
-        raise TcompError(Diagnostic(message, backward.source, tensor.span, hint))
 
 
 def as_tuple(results: Any) -> tuple[Any, ...]:

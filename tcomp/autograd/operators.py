@@ -14,6 +14,7 @@ import keyword
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -65,7 +66,9 @@ def operation_behind(overload: Any) -> Derivable | None:
 
 def _registered(operation: Derivable, choices: Choices) -> Operator:
     settings, name = operation.registration, operation.function.name
-    identity = repr((str(operation.function.definition), choices, settings, _SCHEMAS))
+    own: Any = settings.backward
+    told = replace(settings, backward=str(own.function.definition)) if hasattr(own, "function") else settings
+    identity = repr((str(operation.function.definition), choices, told, _SCHEMAS))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     is_named = settings.namespace is not None and choices == Choices()
     qualified = f"{settings.namespace}::{name}" if is_named else f"tcomp::{name}_{digest}"

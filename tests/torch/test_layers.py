@@ -48,6 +48,35 @@ def test_a_backward_of_ones_own() -> None:
         torch.autograd.gradcheck(doubles.own, torch.rand(5, dtype=torch.float64, requires_grad=True))
 
 
+def test_another_backward_of_the_same_def_is_another_operator() -> None:
+    """The first one served all: an operator had the name of its backward def only."""
+    text = (
+        "def twice(float(N) X) -> (Y) {{ Y(n) = 2 * X(n) }} def back(float(N) d_Y) -> (d_X) {{ d_X(n) = {} * d_Y(n) }}"
+    )
+    x = torch.ones(2, requires_grad=True)
+    for factor in (3.0, 5.0):
+        ops = tct.define(text.format(factor), backward={"twice": "back"})
+        (gradient,) = torch.autograd.grad(ops.twice(x).sum(), x)
+        assert gradient.tolist() == [factor, factor]
+
+
+def test_backward_defs_take_and_give_what_has_a_meaning() -> None:
+    forward = "def scaled(float(N) X, float s) -> (Y) { Y(n) = s * X(n) } "
+    for back, found in (
+        ("float(N) d_Z) -> (d_X) { d_X(n) = d_Z(n) }", "d_Z is no input, no output and no cotangent of scaled"),
+        ("float(N) d_Y) -> (g) { g(n) = d_Y(n) }", "g is no gradient of scaled"),
+    ):
+        with pytest.raises(tc.TcompError, match=found):
+            tct.define(f"{forward} def back({back}", backward={"scaled": "back"})
+    ops = tct.define(
+        f"{forward} def back(float s, float(N) d_Y) -> (d_X) {{ d_X(n) = s * d_Y(n) }}", backward={"scaled": "back"}
+    )
+    x, s = torch.ones(2, requires_grad=True), torch.tensor(3.0, requires_grad=True)
+    assert torch.autograd.grad(ops.scaled(x, s.detach()).sum(), x)[0].tolist() == [3, 3]
+    with pytest.raises(tc.DerivativeError, match="back gives no gradient of scaled by s"):
+        ops.scaled(x, s)
+
+
 def test_a_backward_function() -> None:
     def backward(inputs: Any, outputs: Any, cotangents: Any) -> Any:
         return (cotangents[0] * 2 * outputs[0] / inputs[0],)
