@@ -19,6 +19,7 @@ from tcomp.errors import Diagnostic, ShapeError, TcompError
 from tcomp.grammar import Generic
 from tcomp.grammar.calls.generics import chosen, named_type
 from tcomp.grammar.tree.diagnostics import did_you_mean
+from tcomp.grammar.tree.function import Function
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.operation import Operation, is_traced
 from tcomp.runtime.arguments import is_scalar
@@ -214,6 +215,21 @@ class GenericOperation(Operation):
             _Derived(self, derived),
         )
 
+    def tangent(
+        self,
+        wrt: str | Sequence[str] | None = None,
+        ties: str = "even",
+        *,
+        sizes: Mapping[str, int] | None = None,
+    ) -> Any:
+        """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
+        made = super().tangent(wrt, ties, sizes=sizes)
+        return DerivedOperation(made.function, self, "tangent", (wrt, ties), {"sizes": sizes})
+
+    def batched(self, axes: Sequence[int | None]) -> Any:
+        """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
+        return DerivedOperation(super().batched(axes).function, self, "batched", (tuple(axes),), {})
+
     def reference(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
         """As for any operation."""
         return self._of(arguments, named).reference(*arguments, out=out, **named)
@@ -228,6 +244,58 @@ class _Typed:
     """In the place of an array of which only the type is asked."""
 
     dtype: Any
+
+
+class DerivedOperation(Operation):
+    """A tangent or a batch of a def with element types as parameters, whose inputs come first in calls."""
+
+    def __init__(
+        self, function: Function, origin: GenericOperation, how: str, told: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> None:
+        super().__init__(function, origin._policy)
+        self._origin = origin
+        self._how = how, told, named
+        self._known: Memo[Operation, Operation] = Memo(MOST_KEPT)
+
+    def __reduce__(self) -> tuple[type[Operation], Any]:
+        return DerivedOperation, (self.function, self._origin, *self._how)
+
+    def _of(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Operation, tuple[Any, ...]]:
+        if named:
+            arguments = ordered(self.function, arguments, named)
+        operation = self._origin.chosen(arguments[: len(self._origin.function.inputs)])
+        how, told, by_name = self._how
+        return self._known.get(operation, lambda: getattr(operation, how)(*told, **by_name)), arguments
+
+    def __call__(
+        self,
+        *arguments: Any,
+        out: Any = None,
+        target: str | None = None,
+        options: MappingOptions | str | Mapping[str, object] | None = None,
+        unchecked: bool = False,
+        **named: Any,
+    ) -> Any:
+        """Run for the types of the arrays; all else is as for any operation.  Raises as ``GenericOperation`` does."""
+        operation, arguments = self._of(arguments, named)
+        return operation(*arguments, out=out, target=target, options=options, unchecked=unchecked)
+
+    def compile(self, *arguments: Any, **choices: Any) -> Kernel:
+        """As for any operation; ``sizes=`` without arrays compiles for the types of ``function``."""
+        named = {n: choices.pop(n) for n in [t.name for t in self.function.inputs] if n in choices}
+        if choices.get("sizes") is not None:
+            return super().compile(*arguments, **choices, **named)
+        operation, arguments = self._of(arguments, named)
+        return operation.compile(*arguments, **choices)
+
+    def reference(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
+        """As for any operation."""
+        operation, arguments = self._of(arguments, named)
+        return operation.reference(*arguments, out=out)
+
+    def result_types(self, *arguments: Any) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+        """As for any operation."""
+        return self._of(arguments, {})[0].result_types(*arguments)
 
 
 class _Derived:

@@ -124,3 +124,15 @@ def test_command_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None
     assert "float16(N, D) X" in capsys.readouterr().out
     assert cli.main(["compile", str(file), "--sizes", "N=2,D=3", "--types", "U=double"]) == 1
     assert "no element type U" in capsys.readouterr().err
+
+
+def test_tangents_and_batches_follow_the_arrays(ops: tc.Module) -> None:
+    x, t = np.random.default_rng(2).standard_normal((2, 3, 4))
+    y = softmax(x)
+    moved = y * (t - (y * t).sum(1, keepdims=True))
+    tangent, many = ops.softmax.tangent(), ops.softmax.batched((0,))
+    np.testing.assert_allclose(tangent(x, t), moved, rtol=1e-12)
+    np.testing.assert_allclose(tangent.reference(X=x, t_X=t), moved, rtol=1e-12)
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(many))(np.stack([x, t])), [y, softmax(t)], rtol=1e-12)
+    assert many(np.stack([x, t]).astype(np.float32)).dtype == np.float32
+    assert "def softmax_jvp(float(N, D) X, " in str(tangent)
