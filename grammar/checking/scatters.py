@@ -92,7 +92,7 @@ class Scatters:
 
         ``steps`` are the indices of the blocks around it.
         """
-        data = [d for d, s in enumerate(statement.subscripts or ()) if self._reads(s)]
+        data = [d for d, s in enumerate(statement.subscripts or ()) if self._reads(s, self._named(statement))]
         if statement.operator != "=" or statement.others or not data:
             return (statement,)
         lets: dict[str, Expr] = {}
@@ -110,7 +110,25 @@ class Scatters:
             return ()
         return tuple(self._made(parts, orders))
 
-    def _reads(self, subscript: Expr) -> bool:
+    def _named(self, statement: Statement) -> frozenset[str]:
+        """The indices of a statement that stand alone on the left or have ranges, whatever else has their names."""
+        alone = [s.name for s in statement.subscripts or () if isinstance(s, Name)]
+        return frozenset((*alone, *(c.index.name for c in statement.clauses if isinstance(c, Range))))
+
+    def _reads(self, subscript: Expr, indices: frozenset[str]) -> bool:
+        """Whether a subscript reads a tensor: an element, or a number by its name, ``p + i``."""
+        names = (e.name for e in walked(subscript) if isinstance(e, Name) and e.name not in indices)
+        return self._reads_elements(subscript) or any(map(self._is_number, names))
+
+    def _is_number(self, name: str) -> bool:
+        """Whether a name is that of a tensor without dimensions, which a later statement of a block may write."""
+        entry = self.environment.tensors.get(name)
+        if entry is not None:
+            return entry.rank == 0
+        writing = (s for s in syntax.statements(self.definition.body) if s.subscripts is None)
+        return any(name in {target.name for target in (s.target, *s.others)} for s in writing)
+
+    def _reads_elements(self, subscript: Expr) -> bool:
         return any(isinstance(e, Apply) and self._is_tensor(e.function.name) for e in walked(subscript))
 
     def _is_tensor(self, name: str) -> bool:
@@ -290,7 +308,7 @@ class Scatters:
         for read in (e for root in reads for e in walked(root)):
             if not isinstance(read, Apply) or not self._is_tensor(read.function.name):
                 continue
-            inside = [{*self._indices(a)} <= known and not self._reads(a) for a in read.arguments]
+            inside = [{*self._indices(a)} <= known and not self._reads_elements(a) for a in read.arguments]
             mixed = [{*self._indices(a)} & {*parts.chosen} for a in read.arguments]
             if not any(i and m for i, m in zip(inside, mixed, strict=True)):
                 continue

@@ -316,10 +316,13 @@ class Inference:
         self._unsolvable(self._at_index(message, statement, entangled[0], self._range_hint(inner[-1])))
 
     def _range_hint(self, name: str, *likely: str) -> str | None:
-        """A range for an index, unless one was proposed: up to the size that is named like it, if there is one."""
+        """What to write, unless that was proposed: a range of an index, up to the size that is named like it if any."""
         if name in self.proposed:
             return None
         self.proposed.add(name)
+        tensor = self.function.tensors.get(name)
+        if tensor is not None and tensor.rank == 0:
+            return f"`{name}` alone is an index on the left; write `{name}()` for the number that it holds"
         for size in self.function.sizes:
             if size.lower() == name.lower():
                 return f"add `where {name} in 0:{size}`"

@@ -187,3 +187,18 @@ def test_places_in_a_tensor_of_one_element_are_checked(operator: str, target: st
     assert kernel(V, np.array([0], np.int32), T) == 1
     with pytest.raises(tc.TcompError, match=r"is 100 at i = 0, but must lie in 0\.\.0"):
         kernel(V, np.array([100], np.int32), T)
+
+
+def test_numbers_that_data_give_choose_elements_by_their_names() -> None:
+    """`p + i` was refused as something that several instances may write, and `p() + i` was not."""
+    v = np.array([3, 1, 4], np.float32)
+    moved = tc.define("def f(float(N) V, int32 p) -> (float(9) O) { O(p + i) = V(i) }").f
+    np.testing.assert_array_equal(moved(v, np.int32(2)), [0, 0, 3, 1, 4, 0, 0, 0, 0])
+    swapped = tc.define("""def f(float(N) V, const int T) -> (O) {
+      O(i) = V(i)
+      for t in 0:T { p argmax=! O(i)  O(p + 0) = -O(p) }
+    }""").f
+    np.testing.assert_array_equal(swapped(v, 2), [-3, 1, -4])
+    with pytest.raises(tc.TcompError, match="Free variable p") as caught:
+        tc.define("def f(float(N) V, int32 p) -> (O) { O(i) = V(i)  O(p) = 1.0 }")
+    assert "write `p()` for the number that it holds" in str(caught.value)
