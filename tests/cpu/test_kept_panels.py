@@ -156,6 +156,14 @@ def test_tiles_of_several_groups_keep_all_boxes(last_cache: int, heads: int, kep
         assert begins + last <= source.scratch_bytes
 
 
+def test_boxes_are_kept_while_their_numbers_have_room_on_a_stack() -> None:
+    target = replace(WITH_DOTS, machine=replace(WITH_DOTS.machine, last_cache=1 << 30))
+    for keys, kept in ((30000, True), (300000, False)):
+        sizes = Sizes({"B": 1, "L": 1000, "S": keys, "D": 64, "E": 64})
+        text = lower(define(ATTENTION)["f"], sizes, tc.MappingOptions(), target).source.text
+        assert ("p_K_of_S0_filled[" in text) == kept
+
+
 @pytest.mark.parametrize("parallel", [True, False])
 def test_kept_boxes_are_those_of_the_head_and_of_the_call(parallel: bool) -> None:
     rng, f = np.random.default_rng(3), tc.define(ATTENTION)["f"]

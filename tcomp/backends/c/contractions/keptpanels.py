@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tcomp.backends.arena import ALIGNMENT
+from tcomp.backends.arena import ALIGNMENT, LARGEST_ON_STACK
 from tcomp.backends.c.contractions.groupedpanels import panel_of
 from tcomp.backends.c.contractions.panels import Panel
 from tcomp.loops.codegen import affine_expressions
@@ -25,6 +25,7 @@ from tcomp.mapping.memory.corners import Corners, corners_of
 from tcomp.mapping.memory.places import places
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.terms.storages import contiguous_strides
+from tcomp.values.operators import INT64
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ class KeptBoxes:
 def kept_boxes(plan: Plan, machine: Machine, loops: Sequence[For], tile: LoopNode) -> list[KeptBoxes]:
     """The panels of tiles of several groups all of whose boxes are kept for the tiles that follow and read the same.
 
-    They are of tensors that no tile writes, and take a share of what a thread has of the last cache.
+    They are of tensors that no tile writes, and take a share of what a thread has of the last cache; their numbers have
+    room on its stack.
     """
     below = [*walk(tile)]
     if sum(map(_is_group, below)) < 2:
@@ -140,7 +142,8 @@ def kept_boxes(plan: Plan, machine: Machine, loops: Sequence[For], tile: LoopNod
         fixed = frozenset(d for d, text in enumerate(corner) if variables(text) <= iterators)
         panel = panel_of(copy, plan.scop.storages[copy.storage])
         kept = KeptBoxes(panel, corners, fixed, found[-1].end if found else 0)
-        if kept.end <= PACKING.kept_share * machine.last_cache / machine.threads:
+        near = kept.end <= PACKING.kept_share * machine.last_cache / machine.threads
+        if near and math.prod(kept.counts) * INT64.itemsize <= LARGEST_ON_STACK:
             found.append(kept)
     return found
 
