@@ -19,8 +19,15 @@ import islpy as isl
 from tcomp.mapping.fusion.aligning import sizes_like_parts
 from tcomp.mapping.fusion.nesting import Nests
 from tcomp.mapping.fusion.order import in_order, leads_into
-from tcomp.mapping.fusion.reading import bytes_read, bytes_read_again, is_read_askew, shared_storages
-from tcomp.mapping.fusion.tiling import Tiling
+from tcomp.mapping.fusion.reading import (
+    bytes_read,
+    bytes_read_again,
+    is_read_askew,
+    is_spread,
+    prepares,
+    shared_storages,
+)
+from tcomp.mapping.fusion.tiling import Tiling, extents_of_tile, halved, worst
 from tcomp.mapping.machines.fitted.cpufusion import FUSION
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
@@ -99,7 +106,7 @@ class _Fuser:
             if is_read_askew(self.scop, self.clusters, candidate, consumers):
                 self._note(candidate, "what reads it moves along several of its dimensions at once")
                 continue
-            if self._is_spread(candidate):
+            if is_spread(self.scop, self.clusters[candidate]):
                 self._note(candidate, "its results are spread over elements, and have tiles of their own")
                 continue
             if self._is_stored(candidate, root) or any((candidate, c) in self.conflicts for c in inside):
@@ -140,11 +147,6 @@ class _Fuser:
         written = {self.scop.by_name[s].target for s in self.clusters[number].statements}
         return any(self.tiling.packs(self.scop, self.clusters[c]) & written for c in consumers)
 
-    def _is_spread(self, number: int) -> bool:
-        """Whether a cluster's coordinates are not those of the elements that it finishes."""
-        statements = [self.scop.by_name[s] for s in self.clusters[number].statements]
-        return any(s.kind == "finish" and not s.plain for s in statements)
-
     def _is_stored(self, number: int, root: int) -> bool:
         """Whether a cluster's results must go to a later group, that of ``root`` or one behind it."""
         left = {self.scop.by_name[s].target for s in self.clusters[root].statements}
@@ -161,14 +163,14 @@ class _Fuser:
         sizes = self.tiling.sizes(self.scop, self.clusters[root], members, self.options)
         if self.tiling.nesting is not None and self.families:
             while self._parts_read(root, members, sizes) > self.tiling.nesting.most_bytes // 2:
-                sizes = _halved(sizes) or sizes
+                sizes = halved(sizes) or sizes
         return sizes
 
     def _parts_read(self, root: int, members: tuple[int, ...], sizes: tuple[int, ...]) -> int:
         """Bytes that a tile reads of what parts of sums left; 0 for the smallest tile."""
         cluster = self.clusters[root]
         read = {storage_of(r) for s in cluster.statements for r in self.scop.by_name[s].reads} & self.families.keys()
-        if not read or _halved(sizes) is None:
+        if not read or halved(sizes) is None:
             return 0
         footprint = self._root_group(root, members, sizes).footprints[root]
         return sum(bytes_read(self.scop, cluster, footprint, storage) for storage in read)
@@ -192,7 +194,7 @@ class _Fuser:
             trial = self._footprints(order, members, sizes)
             given_up = {d for f in trial.values() if f.ratio > 1 for d in f.free}
             if given_up:
-                if growing and self.tiling.prepares and self._prepares(candidate, order[-1]):
+                if growing and self.tiling.prepares and prepares(self.scop, self.clusters, candidate, order[-1:]):
                     return "it makes operands of a contraction, once for all tiles"
                 shared = given_up if growing and together else set()
                 fewer = self._apart(order, members, sizes, shared) or self._given_up(order, members, given_up, growing)
@@ -216,7 +218,7 @@ class _Fuser:
                 sizes = lower
             else:
                 growing = False
-                smaller = None if leaving else _halved(sizes)
+                smaller = None if leaving else halved(sizes)
                 if smaller is None:
                     return f"a tile of it takes {self.tile_bytes(trial)} bytes, more than {self.tiling.tile_bytes}"
                 sizes = smaller
@@ -258,11 +260,11 @@ class _Fuser:
 
     def _too_small(self, trial: Mapping[int, Footprint], candidate: int, root: int) -> str | None:
         """Why tiles that hold both take longer than tiles of each."""
-        if self.tiling.starves(self.scop, self.clusters[candidate], _extents_of_tile(trial[candidate])):
+        if self.tiling.starves(self.scop, self.clusters[candidate], extents_of_tile(trial[candidate])):
             return "their tiles are too narrow for what it reads"
         if self.options.tile_sizes is None:
             for number in (candidate, root):
-                if self.tiling.rereads(self.scop, self.clusters[number], _extents_of_tile(trial[number])):
+                if self.tiling.rereads(self.scop, self.clusters[number], extents_of_tile(trial[number])):
                     return "tiles of both would be too low for the operand that all of them read"
         return None
 
@@ -327,13 +329,6 @@ class _Fuser:
         many = instances >= most and volume(self._extents(candidate)) >= self.tiling.parallel_instances
         return tiles if many else None
 
-    def _prepares(self, number: int, root: int) -> bool:
-        """Whether a cluster does nothing but change elements that a contraction then reads."""
-        statements = [self.scop.by_name[s] for s in self.clusters[number].statements]
-        read = [self.scop.storages[storage_of(r)].role for s in statements for r in s.reads]
-        changes = all(s.kind == "assign" for s in statements) and "temporary" not in read
-        return changes and recognise_contraction(main_statement(self.scop, self.clusters[root])) is not None
-
     def _loses_parts(self, root: int, given_up: set[int]) -> bool:
         """Whether what is given up tells the parts of a reduction, which are there for threads to share."""
         main = main_statement(self.scop, self.clusters[root])
@@ -379,23 +374,6 @@ class _Fuser:
             readers = self.successors[number]
             self._handed_on[number] = shared_storages(self.scop, self.clusters, number, readers)
         return self._handed_on[number]
-
-
-def _extents_of_tile(footprint: Footprint) -> tuple[int, ...]:
-    return tuple(max(1, extent) for extent in box_hull(footprint.tiles).shape)
-
-
-def worst(footprints: Mapping[int, Footprint]) -> float:
-    """The largest recompute ratio."""
-    return max(f.ratio for f in footprints.values())
-
-
-def _halved(sizes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The sizes with the largest halved; None if all are 1."""
-    if not sizes or max(sizes) <= 1:
-        return None
-    largest = max(range(len(sizes)), key=lambda d: sizes[d])
-    return (*sizes[:largest], (sizes[largest] + 1) // 2, *sizes[largest + 1 :])
 
 
 def form_groups(

@@ -8,9 +8,10 @@ from collections.abc import Sequence as Items
 import islpy as isl
 
 from tcomp.grammar.tree.function import Read, walk
-from tcomp.mapping.plan.operations import indices_in
+from tcomp.mapping.plan.operations import indices_in, recognise_contraction
 from tcomp.mapping.plan.values import Cluster, Footprint
 from tcomp.mapping.tiles.footprint import as_map, box_hull, coordinate_map, volume
+from tcomp.mapping.tiles.sizes import main_statement
 from tcomp.model.scop import Scop
 from tcomp.model.terms.unions import storage_of, union_map
 
@@ -56,6 +57,21 @@ def is_askew(read: Read) -> bool:
     """Whether an index moves a read along several dimensions."""
     indices = [i for s in read.subscripts for i in indices_in(s)]
     return len(indices) > len({*indices})
+
+
+def is_spread(scop: Scop, cluster: Cluster) -> bool:
+    """Whether a cluster's coordinates are not those of the elements that it finishes."""
+    statements = [scop.by_name[s] for s in cluster.statements]
+    return any(s.kind == "finish" and not s.plain for s in statements)
+
+
+def prepares(scop: Scop, clusters: Items[Cluster], number: int, others: Iterable[int]) -> bool:
+    """Whether a cluster does nothing but change elements that a contraction among others then reads."""
+    statements = [scop.by_name[s] for s in clusters[number].statements]
+    read = [scop.storages[storage_of(r)].role for s in statements for r in s.reads]
+    if not all(s.kind == "assign" for s in statements) or "temporary" in read:
+        return False
+    return any(recognise_contraction(main_statement(scop, clusters[other])) is not None for other in others)
 
 
 def shared_storages(scop: Scop, clusters: tuple[Cluster, ...], number: int, readers: set[int]) -> dict[str, isl.Map]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tcomp.mapping.fusion.nesting import Nesting
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Cluster
+from tcomp.mapping.plan.values import Cluster, Footprint
+from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.scop import Scop
 
 
@@ -41,3 +42,21 @@ class Tiling:
     kept_bytes: int | None = None
     nesting: Nesting | None = None
     fewer_rows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], tuple[int, ...] | None] = lambda *_: None
+
+
+def halved(sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The sizes with the largest halved; None if all are 1."""
+    if not sizes or max(sizes) <= 1:
+        return None
+    largest = max(range(len(sizes)), key=lambda d: sizes[d])
+    return (*sizes[:largest], (sizes[largest] + 1) // 2, *sizes[largest + 1 :])
+
+
+def extents_of_tile(footprint: Footprint) -> tuple[int, ...]:
+    """How many coordinates of a cluster there are in a tile."""
+    return tuple(max(1, extent) for extent in box_hull(footprint.tiles).shape)
+
+
+def worst(footprints: Mapping[int, Footprint]) -> float:
+    """The largest recompute ratio."""
+    return max(f.ratio for f in footprints.values())
