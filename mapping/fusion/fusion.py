@@ -194,7 +194,8 @@ class _Fuser:
             trial = self._footprints(order, members, sizes)
             given_up = {d for f in trial.values() if f.ratio > 1 for d in f.free}
             if given_up:
-                if growing and self.tiling.prepares and prepares(self.scop, self.clusters, candidate, order[-1:]):
+                readers = self.successors[candidate] & {*order}
+                if growing and self.tiling.prepares and prepares(self.scop, self.clusters, candidate, readers):
                     return "it makes operands of a contraction, once for all tiles"
                 shared = given_up if growing and together else set()
                 fewer = self._apart(order, members, sizes, shared) or self._given_up(order, members, given_up, growing)

@@ -234,6 +234,16 @@ def test_operands_are_not_made_in_every_tile() -> None:
     assert "once for all tiles" in made.stages["fuse"]
 
 
+def test_operands_are_not_made_in_tiles_of_what_reads_the_product() -> None:
+    text = (
+        "def f(float(F,C,3) K, float(N,F,20) d) -> (O) "
+        "{ P(n,c,r,q) +=! d(n,f,q) * exp(K(f,c,r)) O(n,c,h) = P(n,c,h%3,h/3) where h in 0:60 }"
+    )
+    made = compiled(text, {"C": 64, "F": 64, "N": 4}, backend=SMALL)
+    assert [group.clusters for group in made.plan.groups] == [(0,), (1, 2)]
+    assert "once for all tiles" in made.stages["fuse"]
+
+
 @pytest.mark.parametrize("stage", ["nest", "place", "pack"])
 def test_the_plan_reads_back(stage: str) -> None:
     text = PRODUCT.format("(A(m,k) - s(k)) * (B(k,n) + s(k))")
