@@ -210,6 +210,21 @@ def test_folded_reductions_are_those_of_single_rows() -> None:
         assert np.array_equal(operation(X, options=SERIAL)[::5], alone), length
 
 
+def test_results_of_folded_rows_are_stored_as_vectors(lanes: Use) -> None:
+    lanes(32)
+    text = """def f(float(M,K) A, float(N,K) B) -> (Y) {
+      S(m,n) +=! A(m,k) * B(n,k)  L(m) max=! S(m,n)  T(m) +=! S(m,n)  Y(m,n) = (S(m,n) - L(m)) * T(m) }"""
+    operation = tc.define(text)["f"]
+    A, B = integers(18, 8), integers(64, 8)
+    source = operation.compile(A, B, options=SERIAL).source
+    assert "*(tc_float32_x4 *)&v_L_acc" in source and "*(tc_float32_x4 *)&v_T_acc" in source, source
+    assert "omp simd" not in source[source.index("tc_folded") : source.rindex("tc_folded")], source
+    A[[3, 16]] = np.nan
+    S = A @ B.T
+    expected = (S - S.max(1, keepdims=True)) * S.sum(1, keepdims=True)
+    np.testing.assert_array_equal(operation(A, B, options=SERIAL), expected)
+
+
 @pytest.mark.parametrize("length", [3, 12])
 def test_special_values_in_short_rows(length: int) -> None:
     operation = tc.define("def f(float(N,D) X) -> (a, b) { a(n) min=! X(n,d)  b(n) max=! X(n,d) }")["f"]

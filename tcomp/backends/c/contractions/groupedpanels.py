@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.c.contractions.dotinstructions import LANE_BYTES, flips, summed_up
-from tcomp.backends.c.contractions.panels import Panel, transposed_rows
+from tcomp.backends.c.contractions.panels import Panel
+from tcomp.backends.c.vectors.transposition import transposed_rows
 from tcomp.backends.c.vectors.widening import widened
 from tcomp.backends.dialect import C_STORAGE_TYPES, called
 from tcomp.backends.openextents import stride_text
@@ -347,7 +348,7 @@ def _turned(name: str, source: DType, result: DType, lanes: int) -> list[str]:
     size = LANE_BYTES // result.itemsize
     vector, pattern = f"tc_uint32_x{lanes}", sum(1 << (result.bits * j) for j in range(size))
     raw = f"tc_{result}_x{lanes * size}"
-    turned, names = transposed_rows(vector, lanes)
+    turned, names = transposed_rows(vector, lanes, LANE_BYTES)
     loads = [f"{vector} r0_{n} = ({vector})*(const {raw} *)(p + {n} * column);" for n in range(lanes)]
     stores = [f"*({vector} *)(q + {n} * next) = {name} ^ flips;" for n, name in enumerate(names)]
     c = C_STORAGE_TYPES[result.name]

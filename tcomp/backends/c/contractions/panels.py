@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tcomp.backends.c.vectors.transposition import transposed_rows
 from tcomp.backends.dialect import C_STORAGE_TYPES, called, constant_text, store
 from tcomp.backends.openextents import end_text, extent_text, stride_text
 from tcomp.mapping.contraction.borders import border_of
@@ -325,26 +326,7 @@ def _transposition(bits: int, lanes: int) -> str:
         f"  {_TURNED[bits // 8]} *t = target;",
     ]
     lines += [f"  {vector} r0_{n} = *(const {vector} *)(s + {n} * stride);" for n in range(lanes)]
-    turned, names = transposed_rows(vector, lanes)
+    turned, names = transposed_rows(vector, lanes, bits // 8)
     lines += [f"  {line}" for line in turned]
     lines += [f"  *({vector} *)(t + {n} * step) = {name};" for n, name in enumerate(names)]
     return "\n".join([*lines, "}"]) + "\n"
-
-
-def transposed_rows(vector: str, lanes: int) -> tuple[list[str], list[str]]:
-    """The lines that transpose the vectors ``r0_0``, ``r0_1`` and so on, as many as they have lanes, and the results.
-
-    Rows are interleaved with those half a block away, as often as the number of rows can be halved.
-    """
-    zipped = [(n // 2 + (lanes if n % 2 else 0)) for n in range(lanes)]
-    low, high = (", ".join(str(n + shift) for n in zipped) for shift in (0, lanes // 2))
-    lines: list[str] = []
-    names = [f"r0_{n}" for n in range(lanes)]
-    for stage in range(1, lanes.bit_length()):
-        after = [f"r{stage}_{n}" for n in range(lanes)]
-        for n in range(lanes // 2):
-            pair = f"{names[n]}, {names[n + lanes // 2]}"
-            lines.append(f"{vector} {after[2 * n]} = __builtin_shufflevector({pair}, {low});")
-            lines.append(f"{vector} {after[2 * n + 1]} = __builtin_shufflevector({pair}, {high});")
-        names = after
-    return lines, names

@@ -11,18 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tcomp.backends.c.loops.joined import Apart, joined, moves_evenly
+from tcomp.backends.c.rows.gathers import all_gathers
 from tcomp.backends.c.rows.reductions import FOLDED, Reduction
 from tcomp.backends.c.vectors.extrema import of_vectors
 from tcomp.backends.c.vectors.types import vector_type
-from tcomp.backends.c.vectors.values import ELEMENTS, moves_target
+from tcomp.backends.c.vectors.values import ELEMENTS, VectorSpeller, moves_target, neighbours
 from tcomp.backends.dialect import C_STORAGE_TYPES, combine, load, store
 from tcomp.backends.spelling import Speller, loop_text
-from tcomp.grammar.tree.function import Read, depends_on_data, walk
+from tcomp.grammar.tree.function import Constant, Read, depends_on_data, walk
 from tcomp.loops.ir import (
+    Block,
     Execute,
     For,
     If,
     Let,
+    LoopNode,
     Number,
     Operation,
     Scope,
@@ -125,12 +128,64 @@ class RowFolds:
         yield f"  {C_STORAGE_TYPES[element.name]} tc_folded[{count}] __attribute__((aligned(64)));"
         yield from ("  " + line for line in reduced)
         loop = For(self.rows.iterator, first, Operation("+", (first, Number(count))), 1, self.rows.body)
+        vectors = self._as_vectors(loop)
+        if vectors is not None:
+            yield from ("  " + line for line in vectors)
+            yield "}"
+            return
         element_of_row = self._element(self.call, self.statement.target)
         value = f"tc_folded[{self.rows.iterator} - {self.first}]"
         result = combine(self._operator, load(element_of_row, self.dtype), value, self.dtype)
         line = f"{element_of_row} = {store(result, self.dtype)};"
         yield from ("  " + text for text in spelled(loop, [line]))
         yield "}"
+
+    def _as_vectors(self, group: For) -> list[str] | None:
+        """The rows of a group in statements of C for vectors of them; None if one of these is more than arithmetic.
+
+        gcc would have to find them in a loop, which takes it ten times as long.
+        """
+        lines = [self._vector_of_rows(group, node) for node in self._inside(group.body)]
+        return None if None in lines else [line for line in lines if line is not None]
+
+    def _inside(self, node: LoopNode) -> tuple[LoopNode, ...]:
+        """What a node runs, the reduction as one; marks at which something is declared stay as they are."""
+        match node:
+            case Block():
+                return tuple(found for child in node.children for found in self._inside(child))
+            case Scope() if node != self.scope and not self._declares(node.name):
+                return self._inside(node.body)
+        return (node,)
+
+    def _declares(self, mark: str) -> bool:
+        marks = {buffer.mark for buffer in self.plan.buffers.values()}
+        return mark in marks or any(copy.mark == mark for copy in self.plan.copies)
+
+    def _vector_of_rows(self, group: For, node: LoopNode) -> str | None:
+        """What a node of ``group`` does for all of its rows, as a statement of C; None if it takes more than one."""
+        call = self.call if node == self.scope else node
+        if not isinstance(call, Execute):
+            return None
+        statement = self.plan.scop.by_name[call.statement]
+        along, dtype = neighbours(group, call, statement), self.plan.scop.storages[statement.target].dtype
+        if along is None or dtype.name not in ELEMENTS or all_gathers(statement):
+            return None
+        first = substitute_below(call, group.iterator, group.lower)
+        assert isinstance(first, Execute)
+        indices = {n: loop_text(a) for n, a in zip(statement.indices, first.arguments, strict=True)}
+        vectors = VectorSpeller(self.speller(call.statement, indices), along, self.together)
+        if vectors.write_stride(statement) != 1:
+            return None
+        kind = vector_type(dtype, self.together)
+        target = f"*({kind} *)&{vectors.scalar.written(statement.target, statement.subscripts)}"
+        if node == self.scope:
+            both = of_vectors(self._operator, dtype, self.together)
+            return f"{target} = {both(target, f'*(const {kind} *)tc_folded')};"
+        if isinstance(statement.value, Constant):
+            value: str | None = f"({kind}){{}} + {vectors.scalar.value(statement.value)}"
+        else:
+            value = vectors.value(statement.value, dtype)
+        return None if value is None else f"{target} = {value};"
 
     def _folded(self, kind: str) -> Iterator[str]:
         """Lines that reduce each row in vectors, and fold what is left of all."""
