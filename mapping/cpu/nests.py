@@ -156,12 +156,13 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         return Nest("dot", vector, None, untiled)
     assert vector is not None
     once = columns is not None and passes_once(scop, cluster, columns, machine)
-    row = None if once else row_coordinate(scop, cluster, vector, shape)
+    reduced = tuple(min(s, main.extents[p]) for s, p in zip(shape, positions, strict=True))
+    row = None if once else row_coordinate(scop, cluster, vector, reduced)
     if options.register_tile is not None:
         dot = dot_product(scop, cluster, columns, machine)
         height, width = given_tile(*options.register_tile, dot is not None and dot.depth > 0)
     else:
-        rows_there = 1 if row is None else shape[row]
+        rows_there = 1 if row is None else reduced[row]
         height, width = _register_tile(scop, cluster, (row, coordinate), (rows_there, shape[coordinate]), machine)
     sizes = {coordinate: width, row: height}
     results = None

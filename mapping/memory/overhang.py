@@ -90,10 +90,12 @@ def _hull(statement: ScopStatement) -> isl.Set:
 
 
 def _is_alone(plan: Plan, statement: ScopStatement) -> bool:
-    """Whether no statement touches other elements of the sums than those of one."""
-    own = statement.write.range()
+    """Whether no statement touches elements that whole tiles may have beside the sums of one."""
+    boxes = {s.name: s.box for s in plan.scop.storages.values()}
+    frame = Frame(_named(_hull(statement), statement), plan.scop.sizes, boxes)
+    beside = element_map(frame, statement.target, statement.subscripts).range().subtract(statement.write.range())
     touched = [a for s in plan.scop.statements for a in (*s.all_reads, s.write) if storage_of(a) == statement.target]
-    return all(access.range().is_subset(own) for access in touched)
+    return all(access.range().intersect(beside).is_empty() for access in touched)
 
 
 @dataclass(frozen=True, eq=False)

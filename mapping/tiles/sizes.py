@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import islpy as isl
+
 from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.grammar.tree.function import Select
 from tcomp.mapping.machines.cpu import Machine
@@ -132,22 +134,33 @@ def row_tile(machine: Machine, scop: Scop, statement: ScopStatement) -> int:
 def row_coordinate(scop: Scop, cluster: Cluster, vector: int, shape: tuple[int, ...]) -> int | None:
     """The coordinate over which a register tile has its rows: the one that shares most vector loads between rows.
 
-    Among those that share as many it is the one whose rows are read from next to each other.  None where every
-    coordinate but the vector loop has one value per tile.
+    Among those that share as many it is one whose rows have the same steps, and of these the one whose rows are read
+    from next to each other.  None where every coordinate but the vector loop has one value per tile.
     """
     main = main_statement(scop, cluster)
     along_vector = strides_along(scop, main, main.indices[vector])[1:]
-    best: tuple[tuple[int, bool, float], int] | None = None
+    best: tuple[tuple[int, bool, bool, float], int] | None = None
     for d, position in enumerate(cluster.coordinates[main.name]):
         if position == vector or shape[d] == 1:
             continue
         along_row = strides_along(scop, main, main.indices[position])[1:]
         loads = sum(v != 0 and r != 0 for v, r in zip(along_vector, along_row, strict=True))
         apart = max((math.inf if r is None else abs(r) for r in along_row), default=0)
-        cost = (loads, shape[d] < VECTORS.few_rows, apart)
+        cost = (loads, _steps_differ(main, position), shape[d] < VECTORS.few_rows, apart)
         if best is None or cost <= best[0]:
             best = (cost, d)
     return None if best is None else best[1]
+
+
+def _steps_differ(main: ScopStatement, position: int) -> bool:
+    """Whether the steps of a reduction depend on one of its coordinates."""
+    if main.domain.is_box():
+        return False
+    others = [p for p in range(main.coordinates) if p != position]
+    left = main.domain
+    for p in reversed(others):
+        left = left.project_out(isl.dim_type.set, p, 1)
+    return not left.is_box()
 
 
 def register_tile(extent: int, rows: int, lanes: int, registers: int) -> tuple[int, int]:

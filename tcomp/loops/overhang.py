@@ -13,6 +13,7 @@ from tcomp.loops.ir import (
     Block,
     Execute,
     For,
+    If,
     LoopExpr,
     LoopNode,
     Number,
@@ -52,6 +53,10 @@ def filled_tile(tile: LoopNode, sides: Sides, around: Ranges) -> Filled | None:
 
 def _filled(node: LoopNode, filling: _Filling) -> tuple[LoopNode, bool]:
     inside = node.body if isinstance(node, Scope) else node
+    if isinstance(inside, If) and inside.otherwise is None:
+        then, done = _filled(inside.then, filling)
+        guarded = replace(inside, then=then)
+        return (replace(node, body=guarded) if isinstance(node, Scope) else guarded), done
     nest = filling.nest(inside)
     if nest is None or nest == inside:
         return node, False

@@ -80,3 +80,20 @@ def test_the_plan_says_so() -> None:
     assert "overhang = 1" in made.stages["overhang"]
     assert "whole on diagonals" in str(next(iter(made.plan.operations.values())))
     assert overhangs(compiled(LOWER.replace("T(", "float("), {"N": 96, "M": 40}, made.stages["overhang"])) == [True]
+
+
+def test_sums_beside_which_others_write_are_whole_where_these_do_not() -> None:
+    """Phases of a strided, dilated read: of four remainders taps have three, and steps end with the remainder."""
+    text = (
+        "def f(float(N,F,9) d, float(F,C,3) K) -> (O) {"
+        " P(n,c,r,q) +=! constant_exterior(d, 0.0)(n,f,q-3*u) * K(f,c,r+4*u)"
+        "     where n in 0:N, r in 0:4, q in 0:11, u in 0:(2-r)/4+1"
+        " O(n,c,h) = constant_exterior(P, 0.0)(n,c,3*h%4,(h-3*(3*h%4))/4) where n in 0:N, c in 0:C, h in 0:41 }"
+    )
+    assert overhangs(compiled(text, {"N": 4, "F": 64, "C": 64})) == [True]
+    generator = np.random.default_rng(0)
+    d, K = generator.integers(-4, 5, (4, 64, 9)).astype("f4"), generator.integers(-4, 5, (64, 64, 3)).astype("f4")
+    expected = np.zeros((4, 64, 41), "f4")
+    for tap in range(3):
+        expected[:, :, 3 * tap : 3 * tap + 33 : 4] += np.einsum("nfq,fc->ncq", d, K[:, :, tap])
+    assert np.array_equal(tc.define(text).f(d, K), expected)
