@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from tcomp.networks.storage import Storage
 from tcomp.networks.views import Array, spread
 from tcomp.operation import Operation
 from tcomp.runtime.kernel import Kernel
+from tcomp.storage.memo import Memo
+from tcomp.storage.turns import working
 
 T = TypeVar("T")
 
@@ -87,19 +90,17 @@ class Step:
 
 
 class Operations:
-    """The operations of groups, each read once for all that have the same text."""
+    """The operations of groups, each read once for all that have the same text, by whichever thread wants it first."""
 
     def __init__(self, network: Network) -> None:
         self._source = network.name
-        self._made: dict[str, Operation] = {}
+        self._made: Memo[str, Operation] = Memo()
 
     def __call__(self, group: Group) -> Operation:
         """The operation of a group.  Raises CompileError."""
         *defs, layer = group.network.parts
-        text = "".join((*defs, layer))
-        if text not in self._made:
-            self._made[text] = checked(layer, group.network.name, self._source, defs)
-        return self._made[text]
+        read = functools.partial(checked, layer, group.network.name, self._source, defs)
+        return self._made.get("".join((*defs, layer)), read)
 
 
 def compiled(
@@ -111,24 +112,25 @@ def compiled(
 ) -> tuple[Step, ...]:
     """The steps, each with its kernel.  Raises what compiling a def raises, and NetworkError."""
     chosen = _chosen(storage.steps, options.kernels)
-    wanted: dict[tuple[Any, ...], tuple[Operation, Group, MappingOptions | None, frozenset[str]]] = {}
+    wanted: dict[tuple[Any, ...], tuple[Group, MappingOptions | None, frozenset[str]]] = {}
     keys: list[tuple[Any, ...] | None] = []
     for group in storage.steps:
         if group.outside is not None:
             keys.append(None)
             continue
-        operation, text = operations(group), str(group.network)
-        option = chosen.get(id(group))
+        text, option = str(group.network), chosen.get(id(group))
         layouts = tuple(storage.layouts[name].strides for name in (*group.arguments, *group.results))
         weights = _weights(network, storage, group) if options.pack_weights else frozenset()
         key = (text, layouts, option, tuple(name in weights for name in group.arguments))
-        wanted.setdefault(key, (operation, group, option, weights))
+        wanted.setdefault(key, (group, option, weights))
         keys.append(key)
 
     def array(name: str, value: Value) -> Array:
         return spread(value.shape, value.dtype, storage.layouts[name].strides)
 
-    def kernel_of(operation: Operation, group: Group, option: MappingOptions | None, weights: frozenset[str]) -> Kernel:
+    def kernel_of(group: Group, option: MappingOptions | None, weights: frozenset[str]) -> Kernel:
+        # Read here, a def is compiled while others are read.
+        operation = operations(group)
         out = tuple(map(array, group.results, group.network.outputs))
         arguments = list(map(array, group.arguments, group.network.inputs))
         inputs = operation.function.inputs
@@ -143,7 +145,9 @@ def compiled(
     kernels = dict(zip(wanted, side_by_side(kernel_of, list(wanted.values()), options.workers), strict=True))
     numbers = {key: number for number, key in enumerate(wanted)}
     return tuple(
-        Step(None, group, None, -1) if key is None else Step(wanted[key][0], group, kernels[key], numbers[key], further)
+        Step(None, group, None, -1)
+        if key is None
+        else Step(operations(wanted[key][0]), group, kernels[key], numbers[key], further)
         for key, group, further in zip(keys, storage.steps, advances or [{}] * len(keys), strict=True)
     )
 
@@ -156,11 +160,18 @@ def _weights(network: Network, storage: Storage, group: Group) -> frozenset[str]
 
 
 def side_by_side(make: Callable[..., T], wanted: Sequence[tuple[Any, ...]], workers: int) -> list[T]:
-    """What ``make`` gives for each; while a C compiler works on one kernel, others are planned."""
+    """What ``make`` gives for each; while C compilers work on some kernels, ``workers`` others are planned."""
     if workers == 1 or len(wanted) < 2 or threading.current_thread() is not threading.main_thread():
         return [make(*one) for one in wanted]
-    with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(make, *one) for one in wanted]
+    # More threads than processors only wait, each for its compiler: at work they would take Python from each other.
+    turns = threading.Semaphore(workers)
+
+    def in_turn(*one: Any) -> T:
+        with working(turns):
+            return make(*one)
+
+    with ThreadPoolExecutor(2 * workers) as pool:
+        futures = [pool.submit(in_turn, *one) for one in wanted]
         try:
             return [future.result() for future in futures]
         except BaseException:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import gc
 import pickle
 import pickletools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +18,14 @@ import tcomp as tc
 from tcomp.errors import Span
 from tcomp.grammar.calls import programs
 from tcomp.grammar.parsing.parser import parse_recovering
+from tcomp.networks import kernels
+from tcomp.networks.grouping import group
 from tcomp.networks.kept import checked
 from tcomp.storage.cache import store
+from tcomp.storage.turns import standing_aside
 
 TEXT = "def layer(float(N,K) X, float(M,K) W) -> (Y) { Y(n,m) +=! X(n,k) * W(m,k) }"
+NETWORK = "def network(float(N,3) x, float(4,3) w) -> (a, b) { a = layer(x, w)\n b = layer(x, w) }"
 
 
 @pytest.fixture(autouse=True)
@@ -106,3 +114,37 @@ def test_what_several_texts_begin_with_is_read_once(monkeypatch: pytest.MonkeyPa
 def _noted(read: list[tuple[str, int]], source: tc.errors.SourceText, start: int) -> programs.Parsed:
     read.append((source.text, start))
     return parse_recovering(source, start)
+
+
+def test_threads_that_want_one_text_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of one text for several layouts are compiled by threads of their own."""
+    network = tc.networks.from_text(f"{TEXT}\n{NETWORK}", weights={"w": np.ones((4, 3), "f4")}, sizes={"N": 2})
+    read = list[str]()
+
+    def slowly(text: str, *_: Any) -> Any:
+        read.append(text)
+        time.sleep(0.05)
+        return checked.checked(TEXT, "layer", "net")
+
+    monkeypatch.setattr(kernels, "checked", slowly)
+    operations = kernels.Operations(network)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(operations, 2 * group(network, followers=True)))
+    assert len(found) == 4 and len(read) == 1 and len({id(one) for one in found}) == 1
+
+
+def test_others_work_while_a_thread_waits_for_its_compiler() -> None:
+    at_work, most, waited = 0, 0, threading.Barrier(4, timeout=20)
+
+    def made(number: int) -> int:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        time.sleep(0.01)
+        at_work -= 1
+        with standing_aside():
+            waited.wait()
+        return number
+
+    assert kernels.side_by_side(made, [(number,) for number in range(8)], 2) == [*range(8)]
+    assert most <= 2
