@@ -215,7 +215,8 @@ def _in_order(statement: ScopStatement, subscripts: tuple[Expr, ...] | None) -> 
     """Subscripts in the order in which a statement has the first index of each: steps last."""
     if subscripts is None:
         return None
-    return tuple(sorted(subscripts, key=lambda s: min(statement.indices.index(i) for i in indices_in(s))))
+    own = statement.indices
+    return tuple(sorted(subscripts, key=lambda s: min(own.index(i) for i in indices_in(s) & {*own})))
 
 
 def _outside(expr: Expr) -> frozenset[str]:

@@ -218,6 +218,17 @@ def test_operands_are_turned_by_their_elements_where_indices_meet_in_a_sum() -> 
     np.testing.assert_array_equal(tc.define(text).f(d, K), expected)
 
 
+def test_operands_whose_elements_a_step_moves_have_their_order_of_the_indices() -> None:
+    """``c + t``: the step is no index of the statement."""
+    text = (
+        "def f(float(F,D) K, float(T,F,N) X) -> (Y) "
+        "{ for t in 0:T { Y(t,c,n) +=! K(f,c+t) * X(t,f,n) where c in 0:D-T+1 } }"
+    )
+    K, X = integers(300, 130), integers(2, 300, 40)
+    expected = [K[:, t : t + 129].T @ X[t] for t in range(2)]
+    np.testing.assert_array_equal(tc.define(text, tune="off").f(K, X), expected)
+
+
 @pytest.mark.parametrize(("columns", "is_turned"), [(400, True), (100, False)])
 def test_windows_along_memory_are_turned_for_many_columns(columns: int, is_turned: bool) -> None:
     """What lies between the places of neighbouring rows is read by other steps."""
