@@ -11,24 +11,21 @@ _HELD = threading.local()
 
 @contextmanager
 def working(turns: threading.Semaphore) -> Iterator[None]:
-    """Work when there is a turn, and have it during the block."""
-    with turns:
-        _HELD.turns = turns
-        try:
-            yield
-        finally:
-            _HELD.turns = None
-
-
-@contextmanager
-def standing_aside() -> Iterator[None]:
-    """Wait for something in the block, and let others have the turn of this thread, if it has one."""
-    turns: threading.Semaphore | None = getattr(_HELD, "turns", None)
-    if turns is None:
-        yield
-        return
-    turns.release()
+    """Work when there is a turn, and have it during the block, or until this thread stands aside."""
+    turns.acquire()
+    _HELD.turns = turns
     try:
         yield
     finally:
-        turns.acquire()
+        stand_aside()
+
+
+def stand_aside() -> None:
+    """Let others have the turn of this thread, if it has one, before it waits.
+
+    It does not ask for a turn again: those who have all turns may wait for what this thread makes.
+    """
+    turns: threading.Semaphore | None = getattr(_HELD, "turns", None)
+    _HELD.turns = None
+    if turns is not None:
+        turns.release()

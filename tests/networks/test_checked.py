@@ -22,7 +22,8 @@ from tcomp.networks import kernels
 from tcomp.networks.grouping import group
 from tcomp.networks.kept import checked
 from tcomp.storage.cache import store
-from tcomp.storage.turns import standing_aside
+from tcomp.storage.memo import Memo
+from tcomp.storage.turns import stand_aside
 
 TEXT = "def layer(float(N,K) X, float(M,K) W) -> (Y) { Y(n,m) +=! X(n,k) * W(m,k) }"
 NETWORK = "def network(float(N,3) x, float(4,3) w) -> (a, b) { a = layer(x, w)\n b = layer(x, w) }"
@@ -142,9 +143,20 @@ def test_others_work_while_a_thread_waits_for_its_compiler() -> None:
         most = max(most, at_work)
         time.sleep(0.01)
         at_work -= 1
-        with standing_aside():
-            waited.wait()
+        stand_aside()
+        waited.wait()
         return number
 
     assert kernels.side_by_side(made, [(number,) for number in range(8)], 2) == [*range(8)]
     assert most <= 2
+
+
+def test_turns_are_not_asked_for_again_by_whom_all_others_wait_for() -> None:
+    made = Memo[str, int]()
+
+    def slowly() -> int:
+        stand_aside()
+        time.sleep(0.05)
+        return 1
+
+    assert kernels.side_by_side(lambda _: made.get("one", slowly), [(number,) for number in range(6)], 2) == [1] * 6

@@ -27,7 +27,7 @@ from tcomp.errors import TargetError
 from tcomp.storage.cache import store
 from tcomp.storage.forks import Renewed
 from tcomp.storage.memo import Memo
-from tcomp.storage.turns import standing_aside
+from tcomp.storage.turns import stand_aside
 
 COMPILE_SECONDS = 60.0
 """How long the compiler may take for one kernel; the largest known takes one."""
@@ -216,8 +216,8 @@ def compiling(
 
 
 def _image(toolchain: Toolchain, compiler: Running, output: Path, name: str) -> bytes:
-    with standing_aside():
-        code, messages = compiler.finished(COMPILE_SECONDS)
+    stand_aside()
+    code, messages = compiler.finished(COMPILE_SECONDS)
     if code != 0:
         raise TargetError(f"{_display(toolchain.command)} failed on kernel {name} ({_ending(code)}):\n{messages}")
     try:
