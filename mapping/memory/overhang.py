@@ -108,7 +108,10 @@ class _Tile:
 
     @classmethod
     def of(cls, plan: Plan, operation: TileOperation) -> _Tile | None:
-        """None where tiles are whole, or steps differ, or the tree does not say in which tile other instances are."""
+        """None where tiles are whole, or steps differ, or the tree does not say in which tile other instances are.
+
+        Nor may what is added be the sum of an element that has other steps, which stand in other runs of the tile.
+        """
         statement = plan.scop.by_name[operation.statement]
         prefix = next(p for p in places(plan.tree) if p.mark == operation.mark).prefixes[statement.name]
         everywhere = prefix.gist_domain(statement.domain)
@@ -121,7 +124,10 @@ class _Tile:
             return None
         hull = everywhere.intersect_range(prefix.range()).reverse().intersect_range(_hull(statement))
         instances = _joined(statement, hull, there)
-        return None if instances.is_equal(there) else cls(plan, statement, instances)
+        added = _elements_of(statement, instances.subtract(there).range())
+        if added.is_empty() or not added.is_disjoint(_elements_of(statement, statement.domain)):
+            return None
+        return cls(plan, statement, instances)
 
     def holds_sums(self, buffer: Buffer) -> bool:
         """Whether a buffer has room for the sums of whole tiles."""
@@ -171,6 +177,10 @@ class _Tile:
             room = room.upper_bound_val(isl.dim_type.set, d, isl.Val(extent - 1))
         offsets = elements.sum(corner.neg())
         return bool(offsets.range().is_subset(room))
+
+
+def _elements_of(statement: ScopStatement, instances: isl.Set) -> isl.Set:
+    return instances.project_out(isl.dim_type.set, statement.coordinates, statement.reduction_rank)
 
 
 def _joined(statement: ScopStatement, elements: isl.Map, steps: isl.Map) -> isl.Map:

@@ -97,3 +97,19 @@ def test_sums_beside_which_others_write_are_whole_where_these_do_not() -> None:
     for tap in range(3):
         expected[:, :, 3 * tap : 3 * tap + 33 : 4] += np.einsum("nfq,fc->ncq", d, K[:, :, tap])
     assert np.array_equal(tc.define(text).f(d, K), expected)
+
+
+def test_rows_with_further_steps_in_other_runs_are_not_given_those() -> None:
+    """Row i has 512 * (i+1) steps, and each run of a tile 512 of them: all of a run has the same, but not all rows."""
+    text = (
+        "def f(double(N,K) A, double(K,M) B) -> (C) {"
+        " P(i,j) +=! A(i,k) * B(k,j) where i in 0:N, k in 0:512*(i+1)  C(i,j) = 2 * P(i,j) }"
+    )
+    for target in ("cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4"):
+        sizes = Sizes({"N": 12, "K": 6144, "M": 48})
+        made = lower(define(text)["f"], sizes, tc.MappingOptions(), backend_of(target), True, None)
+        assert not any(overhangs(made))
+    generator = np.random.default_rng(2)
+    A, B = (generator.integers(-4, 5, shape).astype("f8") for shape in ((12, 6144), (6144, 48)))
+    inside = np.arange(6144) < 512 * (np.arange(12)[:, None] + 1)
+    assert np.array_equal(tc.define(text).f(A, B), 2 * (A * inside) @ B)
