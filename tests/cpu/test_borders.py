@@ -190,3 +190,14 @@ def test_a_border_is_copied_for_a_tile_if_that_stays_in_a_cache(
     machine = replace(CPU.machine, vector_bytes=64, datapath_bytes=64, registers=32, middle_cache=middle)
     plan = lower(program, sizes, tc.MappingOptions(), replace(CPU, machine=machine)).plan
     assert next(copy.mark for copy in plan.copies if copy.storage == "I").rstrip("0123456789") == mark
+
+
+@pytest.mark.parametrize("outside", [0, 2])
+def test_a_panel_of_one_slice_may_lie_outside_with_all_of_it(outside: int) -> None:
+    """Each step has a panel of its own: behind the last slice there was what the one before had left."""
+    program = (
+        f"def f(float(T,N,K) X, float(K,M) W) -> (O) {{ for t in 0:T {{ O(t,n,m) +=! constant_exterior(X, {outside})"
+        "(t+1,n,k) * W(k,m) where n in 0:N, k in 0:K } }"
+    )
+    X, W = integers((2, 16, 330)), integers((330, 330))
+    assert (tc.define(program).f(X, W) == [X[1] @ W, np.full_like(X[0], outside) @ W]).all()

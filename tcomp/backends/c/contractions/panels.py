@@ -104,7 +104,7 @@ class Panel:
         *outer, column = self.copy.order
         long_rows = self.copy.shape[column] * self.copy.dtype.itemsize >= PANEL_COPIES.edged_row
         if long_rows and self.copy.step == 1 and self.copy.groups is None:
-            return self._edged(value, [d for d in outer if self.copy.shape[d] > 1], column)
+            return self._edged(value, outer, column)
         count = self.copy.box_bytes // self.copy.dtype.itemsize
         return [f"for (long o = 0; o < {count}; o++) {self.name}[o] = {value}{flip};"]
 
@@ -112,11 +112,14 @@ class Panel:
         """The lines that set to a value those elements of the panel that are outside the tensor."""
         whole, left, right = self.copy.shape[column], self.low(column), self.high(column)
         short = [f"{self.high(d)} - {self.low(d)} < {self.copy.shape[d]}" for d in (*outer, column)]
-        inside = " && ".join(f"{self.low(d)} <= o{d} && o{d} < {self.high(d)}" for d in outer)
+        alone, outer = ([d for d in outer if (self.copy.shape[d] == 1) == is_one] for is_one in (True, False))
+        checks = [f"{self.low(d)} < {self.high(d)}" for d in alone]
+        checks += [f"{self.low(d)} <= o{d} && o{d} < {self.high(d)}" for d in outer]
+        inside = " && ".join(checks)
         element = self.target({d: "0" for d in range(len(self.copy.shape)) if d not in (*outer, column)})
         row = [
             "{",
-            f"  const long left = {f'{inside} ? {left} : {whole}' if outer else left};",
+            f"  const long left = {f'{inside} ? {left} : {whole}' if inside else left};",
             f"  for (long o{column} = 0; o{column} < left; o{column}++) {element} = {value};",
             f"  for (long o{column} = tc_max(left, {right}); o{column} < {whole}; o{column}++) {element} = {value};",
             "}",
