@@ -44,7 +44,7 @@ def applied(
         made = array[(*before, slice(first, last if last >= 0 else None, step))]
         return made
     if kind == "select":
-        made = array[(*before, int(numbers["AT"]))]
+        made = array[(*before, int(numbers["AT"]), ...)]  # one number, too, as an array
         return made
     steps = _reshaped(array, shape)
     return None if steps is None else np.lib.stride_tricks.as_strided(array, tuple(shape), steps)
