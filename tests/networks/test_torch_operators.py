@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
 from torch.nn import functional as f  # noqa: E402
 
 import tcomp as tc  # noqa: E402
@@ -229,3 +230,59 @@ def test_inputs_of_other_types_are_converted_first(kind: str) -> None:
     torch.testing.assert_close(tc.compile_network(module, x)(x), module(x))
     with pytest.raises(tc.NetworkError, match=f"of {kind}"):
         tc.networks.from_torch(Apply(lambda y: y + y).eval(), (x,))
+
+
+TAKEN_APART: dict[str, Callable[[Any], Any]] = {
+    "softplus": lambda x: f.softplus(x, 2, 1.0),
+    "given statistics": lambda x: f.instance_norm(x, x[0, :, 0, 0], x[1, :, 0, 0] ** 2, use_input_stats=False),
+    "norms": lambda x: (x.norm(p=1, dim=1), x.norm(p=float("inf"), dim=(1, 2)), x.norm(p=3)),
+    "as one": lambda x: x.roll(5),
+    "divisor": lambda x: f.avg_pool2d(x, 3, 2, 1, divisor_override=5),
+    "views": lambda x: (x.narrow(1, 1, 3).mT, *torch.tensor_split(x, 3, 3)),
+    "extremes": lambda x: (x.max(), x.min(), x.to(torch.int32).max()),
+    "one vector": lambda x: torch.addmv(x[0, 0, :, 0], x[0, 0], x[0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN_APART)
+def test_what_no_rule_knows_is_taken_apart_by_torch(name: str) -> None:
+    module, x = Apply(TAKEN_APART[name]).eval(), torch.randn(2, 4, 6, 7, generator=torch.Generator().manual_seed(3))
+    found, right = tc.networks.from_torch(module, x).reference(x.numpy()), module(x)
+    for mine, other in zip(*(y if isinstance(y, tuple) else (y,) for y in (found, right)), strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_one_number_of_a_row_is_a_view() -> None:
+    x = torch.arange(15.0).reshape(3, 5)
+    net = tc.compile_network(Apply(lambda x: x[1, 2] + 1).eval(), x)
+    assert net(x) == 8
+    assert len(net.steps) == 1
+
+
+def test_what_is_returned_without_being_a_tensor() -> None:
+    x = torch.tensor([-1.0, 2.0])
+    written = Apply(lambda x: {"y": f.relu(x, inplace=True), "scores": None, "z": x + 1}).eval()
+    y, z = tc.networks.from_torch(written, x.clone()).reference(x.numpy())
+    assert (y.tolist(), z.tolist()) == ([0, 2], [1, 3])
+    with pytest.raises(tc.NetworkError, match="output 1 of the module is 2, which is no tensor"):
+        tc.networks.from_torch(Apply(lambda x: (x + 1, x.shape[0])).eval(), x)
+
+
+def test_arguments_that_are_no_tensors_are_fixed() -> None:
+    module = Apply(lambda x, mask, factor: x * factor if mask is None else x * mask).eval()
+    x = torch.tensor([1.0, 2.0])
+    assert tc.networks.from_torch(module, (x, None, 3)).reference(x.numpy()).tolist() == [3, 6]
+
+
+def test_buffers_that_change_are_named() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            return x * self.calls
+
+    with pytest.raises(tc.NetworkError, match="changes its buffers: calls"):
+        tc.networks.from_torch(Counts().eval(), torch.ones(2))

@@ -89,9 +89,9 @@ def converted(b: Builder, n: Node, *, x: Value, **_: Any) -> Value:
     return b.call(n, general.conversion(len(x.shape), x.dtype, n.dtype), [x])
 
 
-@rule("aten.amax.default", "aten.amin.default")
-def extremes(b: Builder, n: Node, *, x: Value, dim: Sequence[int], keepdim: bool) -> Value:
-    name = n.operator.split(".")[1][1:]
+@rule("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
+def extremes(b: Builder, n: Node, *, x: Value, dim: Sequence[int] = (), keepdim: bool = False) -> Value:
+    name = n.operator.split(".")[1].removeprefix("a")
     axes = _axes(x, dim)
     return b.call(n, general.reduction(name, f"{name}=!", "{x}", "", len(x.shape), axes, keepdim, x.dtype), [x])
 

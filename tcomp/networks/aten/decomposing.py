@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 
 from tcomp.errors import NetworkError
@@ -32,6 +33,33 @@ def simplified(program: ExportedProgram, kept: frozenset[str]) -> ExportedProgra
     except Exception as error:
         raise NetworkError(f"PyTorch cannot take the exported program apart: {error}") from error
     return program
+
+
+def without(program: ExportedProgram, refused: Any, kept: frozenset[str]) -> ExportedProgram | None:
+    """The program without an operator whose arguments no rule knows, and without those that have no rule, or None.
+
+    They become what PyTorch's tables make of them, those that its compilers use among them.  None where these say
+    nothing of ``refused``.  Raises NetworkError.
+    """
+    nodes = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    lacking = {t for t in nodes if t == refused or (str(t) not in RULES and str(t) not in kept)}
+    known = {**decomposition_table, **torch.export.default_decompositions()}
+    table = {target: known[target] for target in lacking if target in known}
+    if refused not in table and not _is_composite(refused):
+        return None
+    try:
+        with torch.no_grad():
+            made: ExportedProgram = program.run_decompositions(table)
+            return made
+    except Exception as error:
+        raise NetworkError(f"PyTorch cannot take {refused} apart: {error}") from error
+
+
+def _is_composite(target: Any) -> bool:
+    """Whether torch itself has an operator as a function of others, and exports it so wherever it is taken apart."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 def _changes_in_place(program: ExportedProgram) -> bool:

@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from tcomp.autograd.operators import operation_behind
 from tcomp.errors import Diagnostic, NetworkError
-from tcomp.networks.aten.decomposing import constant, simplified
+from tcomp.networks.aten.decomposing import constant, simplified, without
 from tcomp.networks.aten.single import import_single
 from tcomp.networks.importing import RULES, Builder, Node
 from tcomp.networks.network import Network, Value, foreign
@@ -29,13 +29,37 @@ def network_of(
     outside = frozenset(fallback)
     for own in sorted(outside):
         _check_operator(own)
-    program = simplified(program, outside)
-    try:
-        return _network(program, name, outside)
-    except NetworkError:
-        raise
-    except (ValueError, IndexError, TypeError) as error:
-        raise NetworkError(f"the exported program cannot be read: {error}") from error
+    program, first = simplified(program, outside), None
+    for _ in range(_ROUNDS):
+        try:
+            return _network(program, name, outside)
+        except _RefusedError as error:
+            first = first or error.error
+            try:
+                simpler = without(program, error.target, outside)
+                if simpler is None:
+                    break
+                program = simplified(simpler, outside)
+            except NetworkError as lacking:
+                raise first from lacking
+        except NetworkError as error:
+            raise (first or error) from error
+        except (ValueError, IndexError, TypeError) as error:
+            raise (first or NetworkError(f"the exported program cannot be read: {error}")) from error
+    assert first is not None
+    raise first
+
+
+_ROUNDS = 4
+"""What operators become that a rule refused may be refused as well."""
+
+
+class _RefusedError(Exception):
+    """An operator that has no rule, or none for its arguments: torch may know others that are the same."""
+
+    def __init__(self, target: Any, error: NetworkError) -> None:
+        super().__init__(str(error))
+        self.target, self.error = target, error
 
 
 def read(path: Path, name: str, fallback: Iterable[str] = ()) -> Network:
@@ -89,16 +113,37 @@ def _network(program: ExportedProgram, name: str, fallback: frozenset[str]) -> N
         if node in checks:
             continue
         if node.op == "placeholder" and node.name not in walk.known:
+            if not node.users and not isinstance(node.meta.get("val"), torch.Tensor):
+                continue  # a number, a text or None, as which torch has exported the module
             walk.known[node.name] = walk.builder.add(node.name, *_type(node), "input")
         elif node.op == "call_function":
             walk.call(node)
         elif node.op == "output":
-            kinds = [spec.kind for spec in program.graph_signature.output_specs]
-            if any(kind not in (OutputKind.USER_OUTPUT, OutputKind.TOKEN) for kind in kinds):
-                raise NetworkError("the module changes its buffers")
-            for result in (found for found in node.args[0] if found not in checks):
+            for result in _results(program, node):
                 outputs.append(walk.as_result(walk.known[result.name], outputs))
     return walk.builder.network(outputs)
+
+
+def _results(program: ExportedProgram, node: Any) -> list[Any]:
+    """The nodes of what a module returns, without ``None``, and without what it writes into its inputs.
+
+    Raises NetworkError where it returns what is no tensor, or changes its buffers.
+    """
+    found: list[Any] = []
+    for spec, result in zip(program.graph_signature.output_specs, node.args[0], strict=True):
+        if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION, OutputKind.TOKEN):
+            raise NetworkError(
+                Diagnostic(
+                    f"the module changes its buffers: {spec.target}",
+                    hint="let it take what changes as an input, and return it",
+                )
+            )
+        if spec.kind is not OutputKind.USER_OUTPUT or result is None:
+            continue
+        if not isinstance(result, torch.fx.Node):
+            raise NetworkError(f"output {len(found)} of the module is {result!r}, which is no tensor")
+        found.append(result)
+    return found
 
 
 def _checks(program: ExportedProgram) -> frozenset[Any]:
@@ -160,7 +205,10 @@ class _Walk:
         elif (own := operation_behind(node.target)) is not None:
             made = _own(self.builder, node, own, self.known)
         else:
-            made = import_single(self.builder, _node(node, self.known))
+            try:
+                made = import_single(self.builder, _node(node, self.known))
+            except NetworkError as error:
+                raise _RefusedError(node.target, error) from error
         if isinstance(made, list):
             self.several[node.name] = made
         else:

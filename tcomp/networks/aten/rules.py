@@ -265,17 +265,18 @@ def avg_pool2d(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Value:
-    if divisor_override is not None:
-        raise n.refuse("has divisor_override")
     if len(x.shape) != 4:
-        given: dict[str, Any] = {"stride": stride, "padding": padding, "ceil_mode": ceil_mode, "divisor_override": None}
-        given |= {"count_include_pad": count_include_pad}
+        given: dict[str, Any] = {"stride": stride, "padding": padding, "ceil_mode": ceil_mode}
+        given |= {"count_include_pad": count_include_pad, "divisor_override": divisor_override}
         return _one_image(b, n, x, lambda m, image: avg_pool2d(b, m, x=image, kernel_size=kernel_size, **given))
-    if ceil_mode:
+    if ceil_mode or divisor_override is not None:
         k, p = _pair(kernel_size), _pair(padding)
         window = Windows(k, _pair(stride or kernel_size), (1, 1), p, p)
-        counts = window.counts(x.shape[2:], n.shape[2:], count_include_pad)
-        count = b.weight(f"{n.name}_count", (counts[0][:, None] * counts[1]).astype(np.float32))
+        each = window.counts(x.shape[2:], n.shape[2:], count_include_pad)
+        counts = each[0][:, None] * each[1]
+        if divisor_override is not None:
+            counts = np.full_like(counts, divisor_override)
+        count = b.weight(f"{n.name}_count", counts.astype(np.float32))
         return b.call(n, windows.average_pool(2, True), [x, count], **window.numbers("KSDP"))
     inside = any(_pair(padding)) and not count_include_pad
     return _pool(b, n, "avg_inside" if inside else "avg", x, kernel_size, stride, padding)
