@@ -12,10 +12,10 @@ from typing import Any
 
 from tcomp.networks.network import Call, Network, Value
 
-_LONGEST_CHAIN = 256
+_LONGEST_CHAIN = 64
 """So many calls join one kernel.  Longer chains become several, often equal ones, and so compile in linear time.
 
-One more pass over memory for 256 functions of elements is not felt.
+One more pass over memory for 64 functions of elements is not felt.
 """
 
 

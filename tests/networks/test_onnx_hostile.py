@@ -130,12 +130,12 @@ def test_many_nodes_are_read_in_time_that_grows_with_them() -> None:
     model = chain(*(node("Relu", [a], [b]) for a, b in pairwise(names)))
     network = tc.from_onnx(model)
     assert len(network.calls) == 1501
-    assert [len(one.calls) for one in group(network)] == [256] * 5 + [221]
+    assert [len(one.calls) for one in group(network)] == [64] * 23 + [29]
     assert len(group(network, followers=False)) == 1501
 
 
 def test_long_chains_become_few_kernels() -> None:
-    steps, b = 3 * 256, np.linspace(-1, 1, 3, dtype="f4")
+    steps, b = 3 * 64, np.linspace(-1, 1, 3, dtype="f4")
     names = ["x", *(f"t{k}" for k in range(steps - 1)), "y"]
     model = chain(*(node("Add", [a, "b"], [c]) for a, c in pairwise(names)), weights={"b": b})
     compiled = tc.compile_network(tc.from_onnx(model))
