@@ -155,7 +155,8 @@ def _driver(
     lines += ["static char *weights;", "", f"int {name}_load(const char *file) {{"]
     room = max(1, -(-size // _ROOM)) * _ROOM
     lines += [f"  char *const made = aligned_alloc({_ROOM}, {room});", '  FILE *const f = fopen(file, "rb");']
-    lines += [f"  const int done = made && f && fread(made, 1, {size}, f) == {size};", "  if (f) fclose(f);"]
+    lines += [f"  const int done = made && f && fread(made, 1, {size}, f) == {size} && fgetc(f) == EOF;"]
+    lines += ["  if (f) fclose(f);"]
     lines += ["  if (!done) {", "    free(made);", "    return 4;", "  }", "  free(weights);", "  weights = made;"]
     lines += ["  return 0;", "}", "", f"int {name}_with({', '.join([*_ends(net), 'void *memory'])}) {{"]
     lines += ["  if (!weights) return 4;", f"  if (!memory || (uintptr_t)memory % {_ROOM}) return 2;"]
@@ -209,7 +210,7 @@ def _example(net: CompiledNetwork, name: str) -> str:
     lines += ["#include <stdio.h>", "#include <stdlib.h>", "", f'#include "{name}.h"', ""]
     lines += ["static void *filled(size_t bytes, const char *file) {", "  char *const made = calloc(bytes, 1);"]
     lines += ['  FILE *const f = file ? fopen(file, "rb") : NULL;']
-    lines += ["  if (!made || (file && (!f || fread(made, 1, bytes, f) != bytes))) exit(2);"]
+    lines += ["  if (!made || (file && (!f || fread(made, 1, bytes, f) != bytes || fgetc(f) != EOF))) exit(2);"]
     lines += ["  if (f) fclose(f);", "  return made;", "}", "", "int main(int count, char **words) {"]
     lines += [f"  if (count != 2 && count != {2 + len(inputs)}) return 2;"]
     for k, value in enumerate(inputs):

@@ -88,6 +88,10 @@ def test_what_is_exported_computes_the_same(tmp_path: Path) -> None:
         assert all(np.array_equal(mine, right) for mine, right in zip(found, expected, strict=True))
     assert not memory[start - memory.ctypes.data + count :].any()
     assert library.small_with(*ends, None) == 2 == library.small_with(*ends, ctypes.c_void_p(start + 4))
+    (tmp_path / "long.bin").write_bytes((tmp_path / "out" / "weights.bin").read_bytes() + b"\0")
+    for name in ("x.raw", "long.bin"):  # too short, and too long
+        assert library.small_load(str(tmp_path / name).encode()) == 4
+    assert library.small_with(*ends, ctypes.c_void_p(start)) == 0  # the weights before are still there
     np.array([3, 0, 40, 7], "i4").tofile(tmp_path / "at.raw")
     assert subprocess.run(run, cwd=tmp_path, check=False).returncode == 1
 
