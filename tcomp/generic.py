@@ -101,12 +101,6 @@ class GenericOperation(Operation):
         by_scalars, _ = chosen(self.generic.definition, [(n, d, w) for n, d, w in scalars if d is not None])
         return self._instance(self.generic.first_types | by_scalars | found)
 
-    def _traced(self, given: Sequence[Any]) -> Operation:
-        """The operation for what typed parameters are given, in a call that a compiler of torch goes through."""
-        key = tuple([type(a) if type(a) in (bool, int, float) else a.dtype for a in given])
-        _choose(self, key)
-        return self._known[key]
-
     def choose(self, types: tuple[Any, ...]) -> None:
         """Make the operation for the types of what typed parameters are given: dtypes, or Python's of numbers."""
         if types not in self._known:
@@ -152,7 +146,7 @@ class GenericOperation(Operation):
         if self.registration.autocast is not None:
             arguments = _autocast(arguments, self.registration.autocast)
         if "torch" in sys.modules and is_traced():
-            traced = self._traced([arguments[k] for k in self._typed])
+            traced = _traced(self, self._known, [arguments[k] for k in self._typed])
             return traced(*arguments, out=out, target=target, options=options, unchecked=unchecked)
         try:
             key = tuple([arguments[k].dtype for k in self._typed])
@@ -255,7 +249,8 @@ class DerivedOperation(Operation):
         super().__init__(function, origin._policy)
         self._origin = origin
         self._how = how, told, named
-        self._known: Memo[Operation, Operation] = Memo(MOST_KEPT)
+        self._known: dict[tuple[Any, ...], Operation] = {}
+        self._made: Memo[Operation, Operation] = Memo(MOST_KEPT)
 
     def __reduce__(self) -> tuple[type[Operation], Any]:
         return DerivedOperation, (self.function, self._origin, *self._how)
@@ -263,9 +258,17 @@ class DerivedOperation(Operation):
     def _of(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Operation, tuple[Any, ...]]:
         if named:
             arguments = ordered(self.function, arguments, named)
-        operation = self._origin.chosen(arguments[: len(self._origin.function.inputs)])
+        return self._like(self._origin.chosen(arguments[: len(self._origin.function.inputs)])), arguments
+
+    def _like(self, operation: Operation) -> Operation:
         how, told, by_name = self._how
-        return self._known.get(operation, lambda: getattr(operation, how)(*told, **by_name)), arguments
+        return self._made.get(operation, lambda: getattr(operation, how)(*told, **by_name))
+
+    def choose(self, types: tuple[Any, ...]) -> None:
+        """As for a def with element types as parameters."""
+        if types not in self._known:
+            self._origin.choose(types)
+            self._known[types] = self._like(self._origin._known[types])
 
     def __call__(
         self,
@@ -277,7 +280,11 @@ class DerivedOperation(Operation):
         **named: Any,
     ) -> Any:
         """Run for the types of the arrays; all else is as for any operation.  Raises as ``GenericOperation`` does."""
-        operation, arguments = self._of(arguments, named)
+        if "torch" in sys.modules and is_traced():
+            arguments = ordered(self.function, arguments, named) if named else arguments
+            operation = _traced(self, self._known, [arguments[k] for k in self._origin._typed])
+        else:
+            operation, arguments = self._of(arguments, named)
         return operation(*arguments, out=out, target=target, options=options, unchecked=unchecked)
 
     def compile(self, *arguments: Any, **choices: Any) -> Kernel:
@@ -328,7 +335,17 @@ class GenericGradient(Gradient):
         return self.typed.chosen(arguments).with_value(*arguments, cotangents=cotangents, **choices)
 
 
-def _choose(operation: GenericOperation, types: tuple[Any, ...]) -> None:
+def _traced(
+    operation: GenericOperation | DerivedOperation, known: Mapping[tuple[Any, ...], Operation], given: Sequence[Any]
+) -> Operation:
+    """The one of the ``known`` operations for what typed parameters are given, where a compiler of torch goes through
+    a call."""
+    key = tuple([type(a) if type(a) in (bool, int, float) else a.dtype for a in given])
+    _choose(operation, key)
+    return known[key]
+
+
+def _choose(operation: GenericOperation | DerivedOperation, types: tuple[Any, ...]) -> None:
     from tcomp.autograd.dispatch import choose  # noqa: PLC0415  (it imports torch)
 
     choose(operation, types)

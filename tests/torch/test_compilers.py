@@ -62,6 +62,19 @@ def test_compile_of_element_types_before_any_call() -> None:
         torch.testing.assert_close(compiled(x, torch.tensor(3, dtype=dtype)), 3 * x * x)
 
 
+def test_tangents_and_batches_of_a_def_for_any_types_are_traced() -> None:
+    scaled = tc.define("def scaled<T>(T(N) X, T a) -> (T(N) Y) { Y(n) = a * X(n) * X(n) }").scaled
+    tangent, many = scaled.tangent("X"), scaled.batched((0, None))
+
+    def both(x: torch.Tensor) -> torch.Tensor:
+        return tangent(X=x, a=3.0, t_X=x) + many(torch.stack([x, x]), 2.0)[1]
+
+    for dtype in (torch.float32, torch.float64):
+        x = torch.arange(4, dtype=dtype)
+        made = torch.compile(both, fullgraph=True, backend="eager")(x)
+        assert made.dtype == dtype and torch.equal(made, 8 * x * x)
+
+
 @pytest.mark.parametrize("name", ["softmax", "conv", "several"])
 def test_compiled_is_eager(ops: tc.Module, name: str) -> None:
     indices = torch.arange(5, dtype=torch.int32)
