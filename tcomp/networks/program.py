@@ -305,8 +305,7 @@ class CompiledNetwork:
 
     def _original(self, root: str) -> Array:
         """A weight in C order."""
-        kept = self._weights.get(root)
-        if kept is not None:
+        if (kept := self._weights.get(root)) is not None:
             return kept
         array = self.network.weights[root]
         return np.ascontiguousarray(array).reshape(array.shape)
@@ -372,23 +371,24 @@ class CompiledNetwork:
 
     def _given(self, inputs: tuple[Any, ...]) -> tuple[Array, ...]:
         """The inputs as arrays.  Raises ShapeError."""
-        expected = self.network.inputs
-        if len(inputs) != len(expected):
+        if len(inputs) != len(expected := self.network.inputs):
             raise ShapeError(f"{self.network.name} takes {len(expected)} inputs, not {len(inputs)}")
         return tuple(_array(value, given) for value, given in zip(expected, inputs, strict=True))
 
 
 def _array(value: Value, given: Any) -> Array:
-    """An input as an array in C order.  Raises ShapeError."""
+    """An input as an array in C order and this machine's order of bytes.  Raises ShapeError."""
     if getattr(given, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
         hint = "detach() it, or call the network under torch.no_grad()"
         raise ShapeError(Diagnostic(f"{value.name} requires a gradient, and networks compute none", hint=hint))
-    array = np.asarray(given.detach() if hasattr(given, "detach") else given)
-    if array.shape != value.shape or array.dtype.name != value.dtype:
-        raise ShapeError(
-            f"{value.name} must be {value.dtype} of {value.shape}, not {array.dtype.name} of {array.shape}"
-        )
-    return np.require(array, requirements=("C", "A")).reshape(value.shape)
+    try:
+        array = np.asarray(given.detach() if hasattr(given, "detach") else given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeError(f"{value.name} cannot be read as an array: {error}") from error
+    found = array.dtype.name
+    if (array.shape, found) != (value.shape, value.dtype):
+        raise ShapeError(f"{value.name} must be {value.dtype} of {value.shape}, not {found} of {array.shape}")
+    return np.require(array, np.dtype(value.dtype), requirements=("C", "A")).reshape(value.shape)
 
 
 def _copied(network: str, step: Step, found: Sequence[Any], out: tuple[Array, ...]) -> None:

@@ -93,6 +93,7 @@ class _Text:
             dtype = np.dtype(_NUMPY.get(parameter.type, parameter.type)).name
             if name in self.weights:
                 array = np.ascontiguousarray(self.weights[name])
+                array = array.astype(array.dtype.newbyteorder("="), copy=False)
                 array = array.reshape(np.shape(self.weights[name]))
                 if array.dtype.name != dtype:
                     raise self._refused(f"the weight {name} is of {array.dtype.name}, not {dtype}", parameter.name.span)
