@@ -92,9 +92,8 @@ class _Text:
                 raise self._refused("a network has no compile-time scalars", parameter.name.span)
             dtype = np.dtype(_NUMPY.get(parameter.type, parameter.type)).name
             if name in self.weights:
-                array = np.ascontiguousarray(self.weights[name])
-                array = array.astype(array.dtype.newbyteorder("="), copy=False)
-                array = array.reshape(np.shape(self.weights[name]))
+                whole = np.asarray(self.weights[name])
+                array = np.array(whole, whole.dtype.newbyteorder("="), order="C")
                 if array.dtype.name != dtype:
                     raise self._refused(f"the weight {name} is of {array.dtype.name}, not {dtype}", parameter.name.span)
                 self.values[name] = Value(name, dtype, array.shape, "weight")

@@ -213,10 +213,14 @@ def test_a_compilation_that_is_killed_leaves_a_cache_that_is_right(wait: float, 
     assert float(found.stdout.split()[-1]) == pytest.approx(right.sum(), rel=1e-4)
 
 
-def test_inputs_of_the_other_order_of_bytes_and_what_is_no_array() -> None:
+def test_the_other_order_of_bytes_arrays_that_change_and_what_is_no_array() -> None:
     net, x = small(), np.random.default_rng(2).random((4, 24), "f4")
     assert np.array_equal(net(x.astype(">f4")), net(x))
     other = tc.compile_network(TEXT, weights={"v": V.astype(">f4"), "w": W})
     assert np.array_equal(other(x), net(x))
+    given = V.copy()
+    own = tc.compile_network(TEXT, weights={"v": given, "w": W}, options={"pack_weights": False})
+    given[:] = 0
+    assert np.allclose(own(x), net(x), rtol=1e-5)
     with pytest.raises(tc.ShapeError, match="x cannot be read as an array"):
         net([[1.0], [2.0, 3.0]])
