@@ -146,7 +146,7 @@ def test_profile_and_explain() -> None:
 class Strange(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = torch.nn.AdaptiveMaxPool3d(2)
+        self.inner = torch.nn.AdaptiveMaxPool3d(3)
 
     def forward(self, x: Any) -> Any:
         return self.inner(x)
