@@ -170,6 +170,8 @@ class RowFolds:
         along, dtype = neighbours(group, call, statement), self.plan.scop.storages[statement.target].dtype
         if along is None or dtype.name not in ELEMENTS or all_gathers(statement):
             return None
+        if node != self.scope and statement.kind == "update":
+            return None  # another reduction adds to what is there
         first = substitute_below(call, group.iterator, group.lower)
         assert isinstance(first, Execute)
         indices = {n: loop_text(a) for n, a in zip(statement.indices, first.arguments, strict=True)}
@@ -182,7 +184,7 @@ class RowFolds:
             both = of_vectors(self._operator, dtype, self.together)
             return f"{target} = {both(target, f'*(const {kind} *)tc_folded')};"
         if isinstance(statement.value, Constant):
-            value: str | None = f"({kind}){{}} + {vectors.scalar.value(statement.value)}"
+            value: str | None = f"{vectors.scalar.value(statement.value)} - ({kind}){{}}"
         else:
             value = vectors.value(statement.value, dtype)
         return None if value is None else f"{target} = {value};"
