@@ -85,8 +85,8 @@ class Backward:
         self.outputs = tuple(t.name for t in self.function.outputs)
         self.floats = tuple(t for t in self.function.outputs if t.dtype.is_float)
         self._derived = Once()
-        if hasattr(self._own, "function"):
-            self._check_names(self._own.function)
+        if (own := self._own_function) is not None:
+            self._check_names(own)
 
     def _check_names(self, own: Function) -> None:
         """What a backward def takes are inputs, outputs and cotangents, and what it gives are gradients of inputs."""
@@ -109,6 +109,12 @@ class Backward:
     def _own(self) -> Any:
         """What the user gave to compute gradients."""
         return self.operation.registration.backward
+
+    @property
+    def _own_function(self) -> Function | None:
+        """That of the def which the user gave for it, if it is one and no function of Python."""
+        function: Function | None = getattr(self._own, "function", None)
+        return function
 
     def derived(
         self, wrt: tuple[str, ...], save: Save, inputs: Sequence[Any], others: Mapping[str, Any] | None = None
@@ -175,10 +181,10 @@ class Backward:
             raise DerivativeError(Diagnostic(f"{self.function.name} was defined as not differentiable", hint=hint))
         if wrt and self._own is None:
             self.derived(wrt, self.choice(inputs), inputs)
-        elif wrt and hasattr(self._own, "function"):
-            given = {tensor.name for tensor in self._own.function.outputs}
+        elif wrt and (own := self._own_function) is not None:
+            given = {tensor.name for tensor in own.outputs}
             for name in (name for name in wrt if f"d_{name}" not in given):
-                message = f"{self._own.function.name} gives no gradient of {self.function.name} by {name}"
+                message = f"{own.name} gives no gradient of {self.function.name} by {name}"
                 hint = f"let it give d_{name}, or pass {name}.detach()"
                 raise DerivativeError(Diagnostic(message, hint=hint))
         return wrt
@@ -193,8 +199,8 @@ class Backward:
             if gradient.only:
                 return (True,) * len(names)  # all of them tell for which sizes it is
             read = {*gradient.inputs, *gradient.saved, *self._that_tell(gradient.sizes)}
-        elif hasattr(self._own, "function"):
-            read = {t.name for t in self._own.function.inputs}
+        elif (own := self._own_function) is not None:
+            read = {t.name for t in own.inputs}
         else:
             return (True,) * len(names)
         return tuple(name in read for name in names)

@@ -20,6 +20,9 @@ from tcomp.networks.importing import RULES, Builder, Node
 from tcomp.networks.network import Network, Value, foreign
 from tcomp.networks.texts import general
 
+_ROUNDS = 4
+"""What operators become that a rule refused may be refused as well."""
+
 
 def network_of(
     module: torch.nn.Module | ExportedProgram, example: tuple[Any, ...], name: str, fallback: Iterable[str] = ()
@@ -48,10 +51,6 @@ def network_of(
             raise (first or NetworkError(f"the exported program cannot be read: {error}")) from error
     assert first is not None
     raise first
-
-
-_ROUNDS = 4
-"""What operators become that a rule refused may be refused as well."""
 
 
 class _RefusedError(Exception):
