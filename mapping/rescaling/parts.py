@@ -34,7 +34,7 @@ from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.ranges import Box
 from tcomp.grammar.tree.function import Binary, Constant, Expr, Index, Read, Select, walk
 from tcomp.mapping.rescaling.building import Builder, Instances, is_bijective, read_of, replaced
-from tcomp.mapping.rescaling.weights import Weights, lowered, unconditional
+from tcomp.mapping.rescaling.weights import Weights, unconditional
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.model.terms.storages import Storage, contiguous_strides
 from tcomp.values.operators import BOOL, REDUCTIONS
@@ -159,7 +159,7 @@ class Rescaling(Builder):
     def seen_parts(self) -> isl.Set | None:
         """The rows and parts with weights that are not 0; None where these are all, or the maximum needs others."""
         weights = self.weights
-        needs_all = lowered(weights.score) is not None or self._hands_out_maximum()
+        needs_all = weights.shown is not None or self._hands_out_maximum()
         if not weights.lowered or not weights.hides or (needs_all and not weights.sees_all_rows):
             return None
         found = self._in_parts(weights.seen)

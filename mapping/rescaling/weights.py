@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +29,9 @@ from tcomp.model.evaluation import evaluate
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.values.operators import BOOL, INT64
 
+LOW = 1e30
+"""A score that is below all others by so much counts nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
@@ -38,6 +42,7 @@ class Weights:
     ``top`` is the tensor that the maximum is read from.  ``total`` is the sum of the weights alone, if there is one.
     ``rounded`` says that scores, weights or what sums take of these are floats of different types.  ``lowered`` says
     that the maximum is one of low numbers where the condition makes weights 0, or that scores themselves are.
+    ``shown`` is where these are not, None for everywhere.
     """
 
     statement: ScopStatement
@@ -51,6 +56,7 @@ class Weights:
     total: ScopStatement | None
     rounded: bool = False
     lowered: bool = False
+    shown: Expr | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -62,8 +68,7 @@ class Weights:
         found = self.statement.domain
         for position, index in enumerate(self.statement.indices):
             found = found.set_dim_name(isl.dim_type.set, position, index)
-        hidden = lowered(self.score)
-        for condition in (unconditional(unrounded(self.statement.value))[0], hidden and hidden.condition):
+        for condition in (unconditional(unrounded(self.statement.value))[0], self.shown):
             where = None if condition is None else to_set(condition, found.get_space(), self.sizes)
             found = found if where is None else found.intersect(where)
         return found
@@ -103,7 +108,7 @@ def weights_of(scop: Scop, name: str) -> Weights | None:
         or statement.domain.is_empty()
     ):
         return None
-    score, top = difference
+    score, top, factor = difference
     maximum = _maximum(scop, top.tensor)
     if maximum is None or maximum.reduction != "max" or not maximum.plain or maximum.reduction_rank != 1:
         return None
@@ -122,9 +127,10 @@ def weights_of(scop: Scop, name: str) -> Weights | None:
     rounded = len({score.dtype, core.dtype, statement.value.dtype}) > 1 or any(
         isinstance(e := _unconverted(cast), Read) and e.tensor == statement.target for cast in casts
     )
-    low = not _is_plain(maximum, names, score) or lowered(score) is not None
+    hidden = lowered(score) if _counts_nothing(factor) else None
+    low, shown = not _is_plain(maximum, names, score) or hidden is not None, hidden and hidden.condition
     return Weights(
-        statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total, rounded, low, scop.sizes
+        statement, maximum, rows, left[0], core, score, top.tensor, tuple(users), total, rounded, low, shown, scop.sizes
     )
 
 
@@ -212,33 +218,41 @@ def _exponent(value: Expr) -> Expr | None:
     return value.arguments[0] if isinstance(value, Call) and value.intrinsic == "exp" and value.dtype.is_float else None
 
 
-def _difference(expr: Expr, scop: Scop) -> tuple[Expr, Read] | None:
-    """The score and the read of the maximum in ``(score - maximum)``, times what is known and positive.
+def _difference(expr: Expr, scop: Scop) -> tuple[Expr, Read, float] | None:
+    """The score and the read of the maximum in ``(score - maximum)``, times what is known and positive, and that.
 
     Both may be halves that are read as longer floats, which changes no value.
     """
     if isinstance(expr, Binary) and expr.op in ("*", "/"):
-        if _is_positive(expr.rhs, scop):
-            return _difference(expr.lhs, scop)
-        return _difference(expr.rhs, scop) if expr.op == "*" and _is_positive(expr.lhs, scop) else None
+        for rest, other in ((expr.lhs, expr.rhs), (expr.rhs, expr.lhs))[: 2 if expr.op == "*" else 1]:
+            factor = _positive(other, scop)
+            if factor is not None:
+                found = _difference(rest, scop)
+                return found and (*found[:2], found[2] * factor if expr.op == "*" else found[2] / factor)
+        return None
     if not isinstance(expr, Binary) or expr.op != "-":
         return None
     score, top = expr.lhs, expr.rhs
     while isinstance(score, Cast) and isinstance(top, Cast) and _is_widened(score) and _is_widened(top):
         score, top = score.operand, top.operand
-    return (score, top) if isinstance(top, Read) and top.boundary is None and score.dtype == top.dtype else None
+    return (score, top, 1.0) if isinstance(top, Read) and top.boundary is None and score.dtype == top.dtype else None
+
+
+def _counts_nothing(factor: float) -> bool:
+    """Whether a score of a low number has a weight of 0 in a row with one half as low, for a factor of both."""
+    return math.exp(-factor * LOW / 2) == 0
 
 
 def _is_widened(value: Cast) -> bool:
     return _is_converted(value) and value.dtype.bits > value.operand.dtype.bits
 
 
-def _is_positive(expr: Expr, scop: Scop) -> bool:
-    """Whether an expression of constants and sizes is a positive number."""
+def _positive(expr: Expr, scop: Scop) -> float | None:
+    """The value of an expression of constants and sizes that is a positive number, as a float of its type."""
     if not all(isinstance(e, Constant | Size | Cast | Binary | Call) for e in walk(expr)):
-        return False
+        return None
     value = float(evaluate(expr, Values({}, scop.sizes, {}, SourceText(""))))
-    return 0 < value < float("inf")
+    return value if 0 < value < float("inf") else None
 
 
 def _same_values(
@@ -282,8 +296,8 @@ def lowered(score: Expr) -> Select | None:
 def is_low(expr: Expr) -> bool:
     """Whether an expression is a number that stands for a score which counts nothing."""
     if isinstance(expr, Unary) and expr.op == "-" and isinstance(expr.operand, Constant):
-        return expr.operand.value >= 1e30
-    return isinstance(expr, Constant) and expr.value <= -1e30
+        return expr.operand.value >= LOW
+    return isinstance(expr, Constant) and expr.value <= -LOW
 
 
 def _renamed(expr: Expr, indices: Mapping[str, Index]) -> Expr:

@@ -282,6 +282,19 @@ def test_low_scores_are_left_out_where_each_row_has_others(condition: str) -> No
     np.testing.assert_allclose(tc.define(text).f(q, k, v), tc.define(text).f.reference(q, k, v), rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize(("factor", "is_hidden"), [("1e-36", False), ("1e-3 * 1e-25", False), ("1e-20", True)])
+def test_a_small_factor_gives_low_scores_a_weight(factor: str, is_hidden: bool) -> None:
+    """``exp(-1e30 * 1e-36)`` is no 0."""
+    score = "(j <= i ? s(b,i,j) : -1e30)"
+    text = ATTENTION.replace("max=! s(b,i,j)", f"max=! {score}").replace("(s(b,i,j) - m(b,i))", f"({score} - m(b,i))")
+    text = text.replace("rsqrt(float(D))", factor)
+    made = compiled(text)
+    assert made.plan.rescaled
+    assert (made.plan.scop.by_name["S1t"].domain.count_val().to_python() < 2 * 65 * 5) == is_hidden
+    q, k, v = arrays()
+    np.testing.assert_allclose(tc.define(text).f(q, k, v), tc.define(text).f.reference(q, k, v), rtol=2e-5, atol=2e-6)
+
+
 def test_rows_that_see_low_numbers_alone_see_all_steps() -> None:
     score = "(j <= i ? (j >= 20 ? s(b,i,j) : -3.4e38) : -3.4e38)"
     text = ATTENTION.replace("max=! s(b,i,j)", f"max=! {score}").replace("(s(b,i,j) - m(b,i))", f"({score} - m(b,i))")
