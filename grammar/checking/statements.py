@@ -72,6 +72,7 @@ class StatementChecker:
         self.environment = environment
         self.report = report
         self.steps = steps
+        self.late: set[str] = set()
         self.scope = Scope({step.index: step.span for step in steps})
         self.expressions = ExpressionChecker(environment, self.scope, report)
         self.reduction = statement.operator.rstrip("!").removesuffix("=") or None
@@ -247,10 +248,24 @@ class StatementChecker:
 
     def _let(self, clause: syntax.Let) -> None:
         name = clause.name.name
-        if name in self.scope.lets or name in self.scope.indices:
+        if self._is_used_in_front(clause):
+            self.late.add(name)
+            self.report.error(
+                f"`{name}` is used in front of its definition",
+                clause.name.span,
+                f"write `{name} = ...` in front of what uses it",
+            )
+        elif name in self.scope.lets or name in self.scope.indices:
             kind = "a let" if name in self.scope.lets else "an index"
             self.report.error(f"{name} already defined", clause.name.span, f"`{name}` is {kind} of this statement")
         self.scope.lets.setdefault(name, self._limited(self.expressions.check(clause.value)))
+
+    def _is_used_in_front(self, clause: syntax.Let) -> bool:
+        """Whether a clause of this statement that stands before uses the name as an index that nothing declares."""
+        name, clauses = clause.name.name, self.statement.clauses
+        found = self.scope.indices.get(name)
+        ranged = any(isinstance(c, syntax.Range) and c.index.name == name for c in clauses)
+        return found is not None and not ranged and clauses[0].span.start <= found.start < clause.span.start
 
     def _exists(self, clause: syntax.Exists) -> Iterator[Read]:
         errors = len(self.report.errors)
@@ -322,7 +337,7 @@ class StatementChecker:
         known = {*self.environment.scalars(), *self.scope.lets, *(i for i in self.scope.indices if i not in reduced)}
         located = {*ranges, *subscript_indices(exprs)}
         unspecified = []
-        for name in reduced:
+        for name in (name for name in reduced if name not in self.late):
             span = self.scope.indices[name]
             hint = None if name in located else _VALUES.get(name.lower()) or self.report.did_you_mean(name, known)
             if name not in located and name in self.environment.written_later:

@@ -113,7 +113,7 @@ def vectorize(state: State, stage: Stage, loop: str) -> State:
 
 def unroll(state: State, stage: Stage, loop: str, size: int | None = None) -> State:
     """A loop as a copy of its body for each iteration; with a ``size``, parts of it."""
-    if stage.loop(loop).how != SERIAL:
+    if stage.loop(loop).how not in (SERIAL, COPIES):
         raise ScheduleError(f"{loop} of {stage.name} runs in parallel or in vectors, so it is not unrolled")
     if size is not None:
         state, loop = split(state, stage, loop, size), f"{loop}_i"
@@ -227,9 +227,15 @@ STEPS: dict[str, Callable[..., State]] = {
 }  # fmt: skip
 """What a CPU's schedule can do, by name."""
 
+_ALREADY = {PARALLEL: "runs in parallel", VECTORS: "runs in vectors", COPIES: "is unrolled"}
+"""What is said of a loop that has a word already."""
+
 
 def _running(state: State, stage: Stage, how: str, names: tuple[str, ...]) -> State:
     chosen = [stage.loop(name) for name in names]
+    for item in chosen:
+        if item.how == how != SERIAL:
+            raise ScheduleError(f"{item.name} of {stage.name} {_ALREADY[how]} already")
     return _with(state, stage, [(replace(item, how=how) if item in chosen else item,) for item in stage.loops])
 
 

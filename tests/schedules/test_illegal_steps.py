@@ -212,6 +212,9 @@ def test_a_word_that_would_change_nothing_says_why() -> None:
     for step, message in (
         (lambda: blur["O"].split("x", 1).vectorize("x_i"), "x_i of O has one iteration, so vectorize"),
         (lambda: blur["B"].compute_at("O", "x", store_at="root").vectorize("x"), "x of B has one iteration"),
+        (lambda: blur["O"].vectorize("x").vectorize("x"), "x of O runs in vectors already"),
+        (lambda: blur["O"].parallel("y").parallel("y"), "y of O runs in parallel already"),
+        (lambda: mm["C"].unroll("k").unroll("k"), "k of C is unrolled already"),
         (lambda: blur["O"].unroll("x", 1), "x_i of O has one iteration, so unroll"),
         (lambda: blur["O"].vectorize("x")["B"].compute_at("O", "x"), "B is computed inside x of O"),
         (lambda: sliding.vectorize("y").compilation, "y of B moves the window of B"),

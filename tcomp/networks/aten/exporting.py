@@ -120,6 +120,8 @@ def _network(program: ExportedProgram, name: str, fallback: frozenset[str]) -> N
         elif node.op == "output":
             for result in _results(program, node):
                 outputs.append(walk.as_result(walk.known[result.name], outputs))
+    if not outputs:
+        raise NetworkError("the module returns no tensor")
     return walk.builder.network(outputs)
 
 
