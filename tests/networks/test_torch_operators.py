@@ -268,6 +268,19 @@ def test_what_is_returned_without_being_a_tensor() -> None:
         tc.networks.from_torch(Apply(lambda x: (x + 1, x.shape[0])).eval(), x)
 
 
+def test_a_module_that_returns_no_tensor_is_refused() -> None:
+    with pytest.raises(tc.NetworkError, match="the module returns no tensor"):
+        tc.networks.from_torch(Apply(lambda x: {}).eval(), torch.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float64])
+def test_an_example_of_another_type_than_the_layer_is_refused(dtype: torch.dtype) -> None:
+    """torch.export takes it; PyTorch does not."""
+    for layer, shape in ((torch.nn.Linear(3, 4), (2, 3)), (torch.nn.Conv2d(3, 4, 1), (2, 3, 5, 5))):
+        with pytest.raises(tc.NetworkError, match="takes"):
+            tc.networks.from_torch(layer.eval(), torch.ones(shape, dtype=dtype))
+
+
 def test_arguments_that_are_no_tensors_are_fixed() -> None:
     module = Apply(lambda x, mask, factor: x * factor if mask is None else x * mask).eval()
     x = torch.tensor([1.0, 2.0])

@@ -29,6 +29,7 @@ def network_of(
 ) -> Network:
     """The network of a module in evaluation mode, or of what torch has exported.  Raises NetworkError."""
     program = module if isinstance(module, ExportedProgram) else _exported(module, example)
+    _check_products(program)
     outside = frozenset(fallback)
     for own in sorted(outside):
         _check_operator(own)
@@ -51,6 +52,40 @@ def network_of(
             raise (first or NetworkError(f"the exported program cannot be read: {error}")) from error
     assert first is not None
     raise first
+
+
+_PRODUCTS = frozenset(
+    (
+        "linear",
+        "matmul",
+        "mm",
+        "bmm",
+        "mv",
+        "dot",
+        "addmm",
+        "addmv",
+        "baddbmm",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "convolution",
+    )
+)
+"""Operators that take floats of one type, or integers of one; ``torch.export`` takes others, and PyTorch does not."""
+
+
+def _check_products(program: ExportedProgram) -> None:
+    """Raises NetworkError for a product of tensors of two types, as of integers with the weights of a layer."""
+    for node in program.graph.nodes:
+        space, _, rest = str(node.target).partition(".")
+        if node.op != "call_function" or space != "aten" or rest.partition(".")[0] not in _PRODUCTS:
+            continue
+        found = [(a.name, a.meta.get("val")) for a in node.all_input_nodes]
+        types = {name: str(value.dtype).removeprefix("torch.") for name, value in found if torch.is_tensor(value)}
+        if len({*types.values()}) > 1:
+            wrong = " and ".join(f"{name} of {dtype}" for name, dtype in types.items())
+            hint = "is an input of the example of the wrong type?"
+            raise NetworkError(Diagnostic(f"{node.target} takes {wrong} (node {node.name})", hint=hint))
 
 
 class _RefusedError(Exception):
