@@ -29,6 +29,7 @@ from tcomp.model.islbounds import TooComplexError, bounded
 from tcomp.model.scop import Scop
 from tcomp.model.stepwise.cutting import Cutter
 from tcomp.model.stepwise.folding import folded, prove_folds
+from tcomp.model.stepwise.once import computed_once, prove_once
 from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
 from tcomp.model.stepwise.running import as_reductions, prove_running
 from tcomp.model.stepwise.tiling import Room, Shape, blocks_of, prove_tiles, time_tiled, worth_tiles
@@ -227,11 +228,19 @@ def _cut(
 ) -> tuple[Cutter, Pieces, tuple[Wavefronts, ...]]:
     """The function in pieces, in tiles over time where there is ``room`` for them.
 
-    Blocks that are running reductions are reductions first, sums of floats unless they are to be ``exact``.
-    Blocks of single elements run in ``wavefronts``, also short ones where each is ``launched``.  Where the text has no
-    tiles, it is tried with tensors between statements; a given plan has ``count`` pieces.
+    What is the same along a dimension is computed once, unless steps are launched, as the statements that read it then
+    take a launch of their own.  Blocks that are running reductions are reductions first, sums of floats unless they are
+    to be ``exact``.  Blocks of single elements run in ``wavefronts``, also short ones where each is ``launched``.
+    Where the text has no tiles, it is tried with tensors between statements; a given plan has ``count`` pieces.
     """
     ranges = infer(function, sizes.values)
+    while not launched and (once := computed_once(function, ranges)) is not None:
+        try:
+            after = infer(once.after, sizes.values)
+        except (CompileError, ShapeError):
+            break  # an index had its range from the dimension that is gone
+        prove_once(once, after)
+        function, ranges = once.after, after
     while (running := as_reductions(function, ranges, not exact)) is not None:
         function, ranges = running.after, infer(running.after, sizes.values)
         prove_running(running, ranges)
