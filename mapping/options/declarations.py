@@ -157,7 +157,7 @@ class Integers:
 
     def read(self, text: str) -> object:
         """The value that a text such as ``32x8`` stands for, or the text, which ``check`` then rejects."""
-        parts = _SEPARATOR.split(text) if text else []
+        parts = _SEPARATOR.split(text) if text != "()" else []
         return tuple(int(part) for part in parts) if all(_INTEGER.fullmatch(part) for part in parts) else text
 
 
@@ -211,8 +211,8 @@ class OfParts:
         return tuple((key, self.read_part(key, given[key])) for key in sorted(given))
 
     def read(self, text: str) -> object:
-        """The text, which ``check`` rejects: options of parts are written ``A3.tile=8x32``."""
-        return text
+        """The text, which ``check`` rejects: options of parts are written ``A3.tile=8x32``; ``()`` is none."""
+        return () if text == "()" else text
 
 
 Kind = Flag | Choice | Integer | Ratio | Integers | BlockShape | OfParts

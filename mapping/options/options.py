@@ -194,6 +194,8 @@ class MappingOptions(DeclaredOptions):
             name, equals, value = (word.strip() for word in part.partition("="))
             if not equals:
                 raise TcompError(f"{part!r} is not OPTION=VALUE, as in tile=32x32")
+            if not value:
+                raise TcompError(Diagnostic(f"{part!r} has no value", hint="`model` leaves the choice to the model"))
             part_name, dot, name = name.rpartition(".")
             name = _METHODS.get(name, name)
             _known_option(name)

@@ -6,11 +6,14 @@ import difflib
 import math
 from collections.abc import Iterable
 
+_NONE = "()"
+"""A list without values."""
+
 
 def as_text(value: object) -> str:
     """A value as on the command line."""
     if isinstance(value, tuple):
-        return "x".join(map(str, value))
+        return "x".join(map(str, value)) or _NONE
     if value is None:
         return "model"
     return str(value).lower() if isinstance(value, bool) else str(value)

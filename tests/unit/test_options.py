@@ -154,6 +154,8 @@ class TestBadValues:
             ("best", "there is no set of options 'best'", f"the sets are {', '.join(NAMED)}"),
             ("mlp,naive", "'naive' is not OPTION=VALUE, as in tile=32x32", None),
             ("distribution_=3", "there is no mapping option 'distribution_'", "did you mean `distribution`?"),
+            ("tile=", "'tile=' has no value", "`model` leaves the choice to the model"),
+            ("mlp,C.tile= ", "'C.tile=' has no value", "`model` leaves the choice to the model"),
             ("tile=3x", "tile_sizes is '3x'; it must be a list of integers of at least 0", None),
             ("unroll=many", "unroll is 'many'; it must be an integer of at least 1", None),
             ("recompute_limit=model", "recompute_limit is 'model'; it must be a number of at least 1", None),
@@ -201,7 +203,7 @@ class TestSpellings:
         assert found == replace(NAMED["mlp"].tile(8, 4).fuse("min").map_to_threads(64), recompute_limit=2.0)
         assert MappingOptions.from_text("") == MappingOptions.from_text(" , ") == MappingOptions()
         assert MappingOptions.from_text("naive,tile=model").tile_sizes is None
-        assert MappingOptions.from_text("tile=").tile_sizes == ()
+        assert MappingOptions.from_text("tile=()").tile_sizes == ()
 
     def test_both_fusion_strategies_at_once(self) -> None:
         both = MappingOptions().schedule_fusion_strategy("min")
@@ -213,7 +215,7 @@ class TestSpellings:
 def spelled(value: object) -> str:
     if value is None:
         return "model"
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return "x".join(map(str, value)) or "()" if isinstance(value, tuple) else str(value)
 
 
 class TestNamedSets:
