@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tcomp.errors import Span
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import Report
-from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Select, Size, Unary, children, walk
+from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Read, Select, Size, Unary, children, walk
 from tcomp.values.operators import FLOAT32
 
 
@@ -28,6 +28,24 @@ def warn_of_lost_fractions(value: Expr, report: Report) -> None:
                     quotient.span,
                     f"write `{_with_a_point(text)}`",
                 )
+
+
+def warn_of_rounded_means(value: Expr, report: Report) -> None:
+    """Warn of a sum of integers of which each was divided by a size: a mean of them loses as many fractions."""
+    quotient = _plain(value)
+    if (
+        isinstance(quotient, Binary)
+        and quotient.op == "/"
+        and quotient.dtype.is_integer
+        and isinstance(_plain(quotient.rhs), Size)
+        and any(isinstance(e, Read) for e in _arithmetic(quotient.lhs))
+    ):
+        text = report.source.text[quotient.span.start : quotient.span.end]
+        report.warn(
+            f"`{text}` is a quotient of integers, which is rounded down before it is summed",
+            quotient.span,
+            "sum first and divide the sum, or divide floats",
+        )
 
 
 def _with_a_point(quotient: str) -> str:

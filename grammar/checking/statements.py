@@ -9,7 +9,12 @@ from tcomp.grammar.checking.expressions import ExpressionChecker, Place, narrowi
 from tcomp.grammar.checking.mentions import indices_of, range_indices, ranges_of, reads, subscript_indices
 from tcomp.grammar.checking.names import Environment, Scope, TensorEntry
 from tcomp.grammar.checking.parameters import declare_in_statement
-from tcomp.grammar.checking.quotients import warn_of_chains, warn_of_infinities, warn_of_lost_fractions
+from tcomp.grammar.checking.quotients import (
+    warn_of_chains,
+    warn_of_infinities,
+    warn_of_lost_fractions,
+    warn_of_rounded_means,
+)
 from tcomp.grammar.checking.scatters import report_order
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.conversions import EIGHT_BITS, Typed, convert, widen
@@ -136,6 +141,8 @@ class StatementChecker:
         reduction, accumulator, expr = typed
         warn_of_lost_fractions(expr, self.report)
         warn_of_infinities(expr, self.report)
+        if reduction == "+":
+            warn_of_rounded_means(expr, self.report)
         for part in (statement.value, *(c.value for c in statement.clauses if isinstance(c, syntax.Let))):
             warn_of_chains(part, self.report)
         if chosen_ranges:

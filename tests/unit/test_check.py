@@ -427,6 +427,22 @@ def test_quotients_that_lose_what_was_meant(value: str, quotient: str | None, me
 
 
 @pytest.mark.parametrize(
+    ("statement", "warns"),
+    [
+        ("s +=! a(i) / N", True),
+        ("s +=! float(a(i) / N)", True),
+        ("s +=! a(i) * (i / N)", False),
+        ("s +=! float(a(i)) / N", False),
+        ("s +=! i / N where i in 0:N", False),
+        ("s max=! a(i) / N", False),
+    ],
+)
+def test_means_of_integers_that_lose_all(statement: str, warns: bool) -> None:
+    warnings = define(f"def f(int32(N) a) -> (s) {{ {statement} }}")["f"].warnings
+    assert ["rounded down before it is summed" in w.message for w in warnings] == [True] * warns
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("def f(int32(N) a) -> (b) { b(i) = a(i + .5) }", "expected integral type"),
