@@ -275,12 +275,16 @@ class Run:
             return ()
         self._tell(Phase.COMPARING)
         begin, seconds = time.monotonic(), self._final_seconds
-        near = self._in_heat(near, seconds)[:FINALISTS]
+        near = self._in_heat(near, seconds)[: self._most_finalists(seconds)]
         known = self._database.known(self._identity)
         if known is not None and known.confirmed and known.options in latest and latest[known.options] not in near:
-            near = [latest[known.options], *near[: FINALISTS - 1]]
+            near = [latest[known.options], *near[: max(1, len(near) - 1)]]
         left = seconds - (time.monotonic() - begin)
         return tuple(self._workshop.compare([t.compiled for t in near], left))
+
+    def _most_finalists(self, seconds: float) -> int:
+        """How many are measured anew in so many seconds, in the fewest rounds: one at least."""
+        return max(1, min(FINALISTS, int(seconds / max(1e-6, LEAST_ROUNDS * self._measure_seconds))))
 
     def _in_heat(self, near: Sequence[Trial], seconds: float) -> list[Trial]:
         """The candidates by the median of what the search and a heat of the first of them have shown.

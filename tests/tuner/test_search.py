@@ -213,6 +213,14 @@ def test_however_short_the_time_the_default_is_measured() -> None:
     assert result.best == DEFAULT
 
 
+def test_a_short_time_has_one_finalist() -> None:
+    """Four would be measured for longer than the whole search has."""
+    with Database() as database:
+        workshop = FakeWorkshop(pause=0.02)
+        result = run(database, workshop, budget=0.1)
+    assert len(workshop.compared) == len(result.finals) == 1
+
+
 def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     with Database(tmp_path / "file") as database:
         result = run(database, FakeWorkshop(interrupt_after=6))
