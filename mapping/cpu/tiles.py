@@ -49,7 +49,8 @@ def tile_sizes(
     full = tuple(max(1, whole[m]) for m in members)
     if options.tile_sizes is not None:
         given = dict(enumerate(options.tile_sizes))
-        return tuple(min(given.get(m, 0) or extent, LARGEST) for m, extent in zip(members, full, strict=True))
+        untiled = map(max, full, _all_in_one(scop, cluster, members))
+        return tuple(min(given.get(m, 0) or own, LARGEST) for m, own in zip(members, untiled, strict=True))
     if scop.around is not None and scop.around.tiled:
         return _all_in_one(scop, cluster, members)
     sizes = _chosen(machine, scop, cluster, members, options, full)

@@ -7,7 +7,11 @@ import re
 import pytest
 
 import tcomp as tc
+from tcomp.driver import lower
+from tcomp.grammar import define
+from tcomp.model.terms.sizes import Sizes
 from tests.plans.test_plan_text import MATMUL, SIZES, compiled
+from tests.targets import CPU
 
 TREES = {
     "a flag in braces": ("coincident: [ 1, 1 ]", "coincident: [ {}, 1 ]", "is no entry of a schedule tree"),
@@ -123,3 +127,12 @@ def test_a_parameter_is_told_wherever_it_is(entry: str) -> None:
     assert f'{entry}: "' in text
     with pytest.raises(tc.PlanError, match="a plan's tree has no parameters"):
         compiled(MATMUL, SIZES, "cpu", text.replace(f'{entry}: "', f'{entry}: "[p] -> ', 1))
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (), (0,)])
+def test_a_loop_without_tiles_has_one_wherever_it_begins(sizes: tuple[int, ...]) -> None:
+    """Tiles are counted from 0, so one of 64 leaves the last of 1, ..., 64 to a second."""
+    text = "def f(float(N,N) X) -> (O) { O(i,j) = X(i-1,j-1) + X(i+1,j+1) where i in 1:N-1, j in 1:N-1 }"
+    options = tc.MappingOptions(tile_sizes=sizes)
+    (group,) = lower(define(text)["f"], Sizes({"N": 66}), options, CPU).plan.groups
+    assert group.sizes == (65, 65)
