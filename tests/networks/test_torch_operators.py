@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -271,6 +273,15 @@ def test_what_is_returned_without_being_a_tensor() -> None:
 def test_a_module_that_returns_no_tensor_is_refused() -> None:
     with pytest.raises(tc.NetworkError, match="the module returns no tensor"):
         tc.networks.from_torch(Apply(lambda x: {}).eval(), torch.ones(3))
+
+
+def test_a_broken_file_is_one_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Torch would log the tracebacks of what it tried."""
+    (tmp_path / "broken.pt2").write_bytes(b"PK\x03\x04 and nothing else")
+    with pytest.raises(tc.NetworkError, match="cannot be read as an exported program") as caught:
+        tc.networks.read(tmp_path / "broken.pt2")
+    assert not caplog.records and "Traceback" not in str(caught.value)
+    assert not logging.getLogger("torch.export").disabled
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float64])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +101,24 @@ class _RefusedError(Exception):
 def read(path: Path, name: str, fallback: Iterable[str] = ()) -> Network:
     """The network of a file that ``torch.export.save`` wrote.  Raises NetworkError."""
     try:
-        program = torch.export.load(path)
+        with _quietly():
+            program = torch.export.load(path)
     except Exception as error:
-        raise NetworkError(f"{path} cannot be read as an exported program: {error}") from error
+        wrong = str(error).partition("\n")[0]
+        raise NetworkError(f"{path} cannot be read as an exported program: {wrong}") from error
     return network_of(program, (), name, fallback)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Torch logs the traceback of an error in front of it, and again what older formats say."""
+    log = logging.getLogger("torch.export")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _check_operator(operator: str) -> None:
