@@ -62,7 +62,7 @@ def loop_text(expr: LoopExpr) -> str:
     """A loop expression in C; every operand is a ``long``."""
     match expr:
         case Number():
-            return str(expr.value) if abs(expr.value) < 2**30 else f"{expr.value}L"  # two of them add up in an int
+            return str(expr.value) if abs(expr.value) < 2**28 else f"{expr.value}L"  # eight of them add up in an int
         case Variable():
             return expr.name
         case Operation(operator="?:", operands=(condition, then, otherwise)):
