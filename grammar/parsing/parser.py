@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedToken, v_args
 
 from tcomp.errors import Diagnostic, SourceText, Span
+from tcomp.grammar.parsing import tables
 from tcomp.grammar.parsing.chains import is_link, shallow
-from tcomp.grammar.parsing.lexer import TokenList, span_of, tokenize
+from tcomp.grammar.parsing.lexer import span_of, tokenize
 from tcomp.grammar.parsing.recovery import Recovery
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.diagnostics import compile_error
@@ -198,15 +198,8 @@ def _name(token: Token) -> Name:
 
 @cache
 def _lark() -> Lark:
-    """The parser, built when first needed."""
-    grammar = Path(__file__).parents[1].joinpath("tc.lark").read_text(encoding="utf-8")
-    return Lark(
-        grammar,
-        parser="lalr",
-        lexer=TokenList,
-        transformer=_TreeBuilder(),
-        start=["program", "statement"],
-    )
+    """The parser, made when first needed."""
+    return tables.parser(_TreeBuilder())
 
 
 def parse_tokens(tokens: Sequence[Token], start: str) -> Any:
