@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import islpy as isl
 
+from tcomp.model.terms.functions import plain_function
 from tcomp.model.terms.remembered import remembered
 
 _NO_SETS, _NO_MAPS = isl.UnionSet("{ }"), isl.UnionMap("{ }")
@@ -14,7 +15,8 @@ _NO_SETS, _NO_MAPS = isl.UnionSet("{ }"), isl.UnionMap("{ }")
 @lru_cache(maxsize=1000)
 def map_from_text(text: str) -> isl.Map:
     """A relation by its text.  isl reads one in a quarter of a millisecond, and passes ask for the same ones again."""
-    return isl.Map(text)
+    function = plain_function(text)
+    return isl.Map(text) if function is None else isl.Map.from_multi_aff(function)
 
 
 @remembered
