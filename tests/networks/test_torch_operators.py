@@ -275,6 +275,20 @@ def test_a_module_that_returns_no_tensor_is_refused() -> None:
         tc.networks.from_torch(Apply(lambda x: {}).eval(), torch.ones(3))
 
 
+def test_extrema_that_pass_over_nan_and_signs() -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([[1.0, -0.0, nan, inf, -2.0]])
+    y = torch.tensor([[nan], [-0.0], [3.0], [-inf]])
+    net = tc.networks.from_torch(
+        Apply(lambda x, y: (x.fmax(y), x.fmin(y), x.copysign(y), x.copysign(-1))).eval(), (x, y)
+    )
+    expected = (x.fmax(y), x.fmin(y), x.copysign(y), x.copysign(-1))
+    for found, wanted in zip(net.reference(x.numpy(), y.numpy()), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted.numpy())
+        known = ~np.isnan(found)
+        assert (np.signbit(found) == np.signbit(wanted.numpy()))[known].all()
+
+
 def test_a_broken_file_is_one_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Torch would log the tracebacks of what it tried."""
     (tmp_path / "broken.pt2").write_bytes(b"PK\x03\x04 and nothing else")

@@ -26,6 +26,13 @@ def atan2(b: Builder, n: Node, *, x: Value, other: Value) -> Value:
     return _two(b, n, "atan2", "atan2({a}, {b})", x, other)
 
 
+@rule("aten.fmax.default", "aten.fmin.default", "aten.copysign.Tensor", "aten.copysign.Scalar")
+def intrinsic(b: Builder, n: Node, *, x: Value, other: Value | float) -> Value:
+    """What the language calls so, too."""
+    name = n.operator.split(".")[1]
+    return _two(b, n, name, f"{name}({{a}}, {{b}})", x, other)
+
+
 @rule("aten.remainder.Scalar", "aten.remainder.Tensor", "aten.fmod.Scalar", "aten.fmod.Tensor")
 def remainder(b: Builder, n: Node, *, x: Value, other: Value | float) -> Value:
     """What is left of a division that is rounded down, or, for ``fmod``, towards 0."""
