@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 
 import islpy as isl
 
 from tcomp.model.scop import ScopStatement
-from tcomp.model.terms.functions import plain_function
 from tcomp.model.terms.unions import map_from_text, union_map
 from tcomp.storage.memo import Recent
 
@@ -84,20 +83,6 @@ def _schedule(relation: isl.UnionMap) -> isl.MultiUnionPwAff:
     return kept[1]
 
 
-def _of_functions(texts: tuple[str, ...]) -> isl.MultiUnionPwAff | None:
-    """The partial schedule that plain functions of different statements are; isl looks for it in a relation longer."""
-    parts: dict[str, isl.MultiUnionPwAff] = {}
-    for text in texts:
-        function = plain_function(text)
-        if function is None or function.dim(isl.dim_type.out) == 0:
-            return None
-        name = function.get_tuple_name(isl.dim_type.in_)
-        parts[name] = isl.MultiUnionPwAff.from_multi_pw_aff(isl.MultiPwAff.from_multi_aff(function))
-    if not parts or len(parts) < len(texts):
-        return None
-    return reduce(isl.MultiUnionPwAff.union_add, parts.values())
-
-
 _schedules: Recent[int, tuple[isl.UnionMap, isl.MultiUnionPwAff]] = Recent(1000)
 
 
@@ -130,7 +115,4 @@ def rows(parts: Iterable[tuple[ScopStatement, Items[int | str]]]) -> isl.UnionMa
 
 @lru_cache(maxsize=1000)
 def _rows(texts: tuple[str, ...]) -> isl.UnionMap:
-    relation = union_map([*map(map_from_text, texts)])
-    if (made := _of_functions(texts)) is not None:
-        _schedules[id(relation)] = relation, made
-    return relation
+    return union_map([*map(map_from_text, texts)])

@@ -1,13 +1,12 @@
-"""Functions and partial schedules that are made without isl's reader are those that it reads."""
+"""Functions that are made without isl's reader are those that it reads."""
 
 from __future__ import annotations
 
 import islpy as isl
 import pytest
 
-from tcomp.mapping.plan import tree
 from tcomp.model.terms.functions import plain_function
-from tcomp.model.terms.unions import map_from_text, union_map
+from tcomp.model.terms.unions import map_from_text
 
 
 @pytest.mark.parametrize(
@@ -47,19 +46,3 @@ def test_a_plain_function_is_the_relation_that_isl_reads(text: str) -> None:
 def test_any_other_text_is_left_to_isl(text: str) -> None:
     assert plain_function(text) is None
     assert map_from_text(text).is_equal(isl.Map(text))
-
-
-@pytest.mark.parametrize(
-    ("texts", "plain"),
-    [
-        (("{ S[i0, i1] -> [i1, floor(i0/4)] }", "{ T[i0] -> [i0, floor(i0/8)] }"), True),
-        (("{ S[i0, i1] -> [i0 + i1] }", "{ T[i0] -> [i0] }"), False),
-        (("{ S[i0] -> [i0] }", "{ S[i0] -> [i0] }"), False),
-        (("{ S[i0] -> [] }",), False),
-    ],
-)
-def test_partial_schedules_of_plain_functions_are_those_of_the_relation(texts: tuple[str, ...], plain: bool) -> None:
-    made = tree._of_functions(texts)
-    assert (made is not None) == plain
-    if made is not None:
-        assert made.plain_is_equal(isl.MultiUnionPwAff.from_union_map(union_map([isl.Map(t) for t in texts])))
