@@ -29,6 +29,7 @@ from tcomp.mapping.contraction.dotproducts import dot_product
 from tcomp.mapping.contraction.lanesums import SumSides, sum_sides, sum_tile
 from tcomp.mapping.contraction.registertile import Loads, best_matrix_tile, best_register_tile, given_tile
 from tcomp.mapping.contraction.turning import turned_reads
+from tcomp.mapping.cpu.strips import Strips, in_strips, strips_of
 from tcomp.mapping.fusion.groups import group_tree
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputiles import VECTORS
@@ -65,7 +66,7 @@ class Nest:
     run in blocks around the register tiles, with the sizes of the blocks. ``by_rows`` says that register tiles run
     along the rows of a tile, and not down its columns, one panel for all of them. ``results`` is the coordinate along
     which the results of a tile are neighbours, if it is not that of the vector loop; they are finished when all are
-    there.
+    there. What adds to the results of a tile may run for a ``strip`` of rows at a time.
     """
 
     form: str
@@ -78,21 +79,24 @@ class Nest:
     blocks: tuple[tuple[int, int], ...] = ()
     by_rows: bool = False
     results: int | None = None
+    strip: bool = False
 
 
 def nest_clusters(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
     """Give each cluster its inner tile, its loop order, its marks and its tile operation."""
     operations: dict[str, TileOperation] = {}
+    strips = {c: s for g in plan.groups if (s := strips_of(machine, plan, g)) is not None for c in g.clusters}
 
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
         own = options.of_part(made_by(plan.scop, cluster))
-        nest = choose_nest(plan.scop, cluster, footprint, machine, own)
+        nest = choose_nest(plan.scop, cluster, footprint, machine, own, strips.get(cluster.number))
         operation = _operation(plan.scop, cluster, nest)
         if operation is not None:
             operations[operation.mark] = operation
         return _cluster_tree(plan.scop, cluster, nest, None if operation is None else operation.mark)
 
-    return replace(plan, tree=group_tree(plan, subtree), operations=operations)
+    tree = group_tree(plan, subtree, lambda group, children: in_strips(plan, strips.get(group.root), children))
+    return replace(plan, tree=tree, operations=operations)
 
 
 def _operation(scop: Scop, cluster: Cluster, nest: Nest) -> TileOperation | None:
@@ -124,8 +128,11 @@ def _steps(cluster: Cluster, statement: ScopStatement, nest: Nest) -> tuple[list
     return spread, [p for p in positions if p not in spread]
 
 
-def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Machine, options: MappingOptions) -> Nest:
-    """The sunk form and the inner tile of a cluster, from the strides of its main statement."""
+def choose_nest(
+    scop: Scop, cluster: Cluster, footprint: Footprint, machine: Machine, options: MappingOptions,
+    strips: Strips | None = None,
+) -> Nest:  # fmt: skip
+    """The sunk form and the inner tile of a cluster, which may run in ``strips``, from its main statement's strides."""
     main = main_statement(scop, cluster)
     columns = columns_of(scop, cluster, machine.vector_bytes)
     vector = lane_position(scop, main) if columns is None else columns.position
@@ -146,7 +153,9 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         return Nest("scan", last, positions.index(last), untiled, positions.index(scanned))
     if main.scatters and vector is not None and coordinate is not None:
         return Nest("outer", vector, coordinate, untiled, steps=tuple(reduction_positions(cluster, main)))
-    shape = box_hull(footprint.tiles).shape
+    shape, strip = box_hull(footprint.tiles).shape, strips is not None and cluster.number == strips.root
+    if strips is not None:
+        shape = strips.shape(cluster, shape)
     if ranges_of(main.value):
         return _nest_of_ranges(scop, cluster, main, vector, shape, machine)
     sums = None if coordinate is not None else sum_sides(scop, cluster, operands_of(main) or ())
@@ -176,16 +185,16 @@ def choose_nest(scop: Scop, cluster: Cluster, footprint: Footprint, machine: Mac
         long = columns is None and runs_in_long_rows(machine, scop, cluster, vector, shape[coordinate])
         parts = (*((step, 1) for step in steps[:-1]), (steps[-1], VECTORS.rows_of_a_block)) if long else ()
         both = recognise_contraction(main) is not None and _run_along_columns(scop, cluster, main, coordinate)
-        return Nest("outer", vector, coordinate, inner, row, None, steps, parts, both, results)
+        return Nest("outer", vector, coordinate, inner, row, None, steps, () if strip else parts, both, results, strip)
     read = columns.panel
     panel = frozenset(d for d, p in enumerate(positions) if depends_on(scop, read, main.indices[p]))
     tile = min(height, 1 if row is None else shape[row]), min(width, shape[coordinate])
     rows = math.prod(extent for d, extent in enumerate(shape) if d not in panel)
     there = dict(zip(positions, shape, strict=True))
-    blocks = reduction_blocks(scop, cluster, columns, tile, there, rows, machine)
+    blocks = () if strip else reduction_blocks(scop, cluster, columns, tile, there, rows, machine)
     sides = rows, shape[coordinate]
     by_rows = operands_of(main) is not None and runs_by_rows(scop, cluster, columns, sides, tile, dict(blocks), machine)
-    return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows, results)
+    return Nest("outer", vector, coordinate, inner, row, panel, steps, blocks, by_rows, results, strip)
 
 
 def _nest_of_ranges(
@@ -275,7 +284,7 @@ def _cluster_tree(scop: Scop, cluster: Cluster, nest: Nest, operation: str | Non
     if nest.form != "outer":
         points = _point_band(cluster, statements, nest, f"point{cluster.number}", operation)
         return points if nest.panel is None else Mark(f"panel{cluster.number}", points)
-    if nest.blocks or nest.results is not None:
+    if nest.blocks or nest.results is not None or nest.strip:
         return _stages(cluster, statements, nest, lambda s: _blocks(cluster, s, nest, operation))
     stages = _stages(cluster, statements, nest, lambda s: _marked(operation, _update_band(cluster, s, nest)))
     return _register_tiles(cluster, statements, nest, stages)

@@ -10,6 +10,7 @@ import math
 
 from tcomp.grammar.tree.dataranges import ranges_of
 from tcomp.mapping.contraction.columns import columns_of
+from tcomp.mapping.cpu.strips import split_by_rows
 from tcomp.mapping.cpu.tiles import tile_sizes
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputiles import SHARING
@@ -19,7 +20,7 @@ from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.scanparts import LongScan, in_parts_of
 from tcomp.mapping.tiles.scans import scanned_position
 from tcomp.mapping.tiles.sizes import lane_position, main_statement, reduction_positions, runs_in_long_rows
-from tcomp.mapping.tiles.splitting import split_clusters
+from tcomp.mapping.tiles.splitting import is_part, split_clusters
 from tcomp.model.scop import Scop
 from tcomp.model.terms.unions import extents
 
@@ -33,6 +34,7 @@ def share_reductions(machine: Machine, plan: Plan, options: MappingOptions) -> P
         return plan
     if options.parallel:
         plan = in_parts_of(plan, steps_of_scan)
+    plan = split_by_rows(machine, plan, options)
     return split_clusters(plan, lambda scop, cluster: parts_of(machine, scop, cluster, options))
 
 
@@ -43,6 +45,7 @@ def parts_of(machine: Machine, scop: Scop, cluster: Cluster, options: MappingOpt
     if (
         statement.kind != "update"
         or not statement.plain
+        or is_part(statement)
         or not positions
         or ranges_of(statement.value)
         or columns_of(scop, cluster, machine.vector_bytes) is not None

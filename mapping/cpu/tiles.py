@@ -34,6 +34,7 @@ from tcomp.mapping.tiles.sizes import (
     runs_in_long_rows,
     runs_of,
 )
+from tcomp.mapping.tiles.splitting import is_part
 from tcomp.mapping.tiles.strides import coefficient, strides_of
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.model.terms.unions import extents
@@ -54,7 +55,11 @@ def tile_sizes(
     if scop.around is not None and scop.around.tiled:
         return _all_in_one(scop, cluster, members)
     sizes = _chosen(machine, scop, cluster, members, options, full)
-    if main_statement(scop, cluster).kind == "update":
+    main = main_statement(scop, cluster)
+    if main.kind == "update" and is_part(main):  # threads share them
+        own = cluster.coordinates[main.name]
+        return tuple(1 if own[m] == 0 else size for m, size in zip(members, sizes, strict=True))
+    if main.kind == "update":
         return sizes
     one = _all_in_one(scop, cluster, members)
     return tuple(reach if size == e < reach < 2 * e else size for size, e, reach in zip(sizes, full, one, strict=True))

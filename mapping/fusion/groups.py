@@ -22,6 +22,9 @@ from tcomp.model.terms.unions import maps_of, union_map, union_set
 Formed = Callable[[Plan], tuple[Group, ...]]
 """Groups that a target forms in its own way."""
 
+Inside = Callable[[Group, list[tuple[isl.UnionSet, Subtree]]], list[tuple[isl.UnionSet, Subtree]]]
+"""What runs in a tile of a group one after another, made of its clusters."""
+
 
 def fuse(tiling: Tiling, plan: Plan, options: MappingOptions, formed: Formed = lambda _: ()) -> Plan:
     """Fuse clusters by footprint: one band of tiles for each group, its clusters one after another below.
@@ -35,13 +38,15 @@ def fuse(tiling: Tiling, plan: Plan, options: MappingOptions, formed: Formed = l
     return replace(placed, tree=group_tree(placed, lambda cluster, _: sunk_form(scop, cluster)))
 
 
-def group_tree(plan: Plan, subtree: Callable[[Cluster, Footprint], Subtree]) -> isl.Schedule:
-    """The schedule of all groups, with ``subtree`` for each cluster below the tiles.
+def group_tree(
+    plan: Plan, subtree: Callable[[Cluster, Footprint], Subtree], inside: Inside = lambda _, children: children
+) -> isl.Schedule:
+    """The schedule of all groups, with ``subtree`` for each cluster below the tiles, or what ``inside`` makes of them.
 
     The mark "parallel<n>" stands above the tiles of group n, "group<n>" below them.  Where groups from n on share
     loops, "parallel<n>" stands above these, and "nest<n>" below them.  "turn<n>" stands below the loop over turns.
     """
-    nests = tuple(_nest(plan, nest, subtree) for nest in plan.nests)
+    nests = tuple(_nest(plan, nest, subtree, inside) for nest in plan.nests)
     return plant(plan.scop.domain, Sequence(nests))
 
 
@@ -49,11 +54,13 @@ def _instances(scop: Scop, clusters: tuple[Cluster, ...], chosen: Iterable[int])
     return union_set([scop.by_name[s].domain for c in chosen for s in clusters[c].statements])
 
 
-def _nest(plan: Plan, nest: range, subtree: Callable[[Cluster, Footprint], Subtree]) -> tuple[isl.UnionSet, Subtree]:
+def _nest(
+    plan: Plan, nest: range, subtree: Callable[[Cluster, Footprint], Subtree], inside: Inside
+) -> tuple[isl.UnionSet, Subtree]:
     """The loops of a group, or those of several with what they share outside."""
     groups = [plan.groups[number] for number in nest]
     shared = groups[-1].shared
-    tiles = [_tiles(plan, number, plan.groups[number], shared, subtree) for number in nest]
+    tiles = [_tiles(plan, number, plan.groups[number], shared, subtree, inside) for number in nest]
     own = [_instances(plan.scop, plan.clusters, group.clusters) for group in groups]
     domain = functools.reduce(isl.UnionSet.union, own)
     if not shared:
@@ -65,18 +72,19 @@ def _nest(plan: Plan, nest: range, subtree: Callable[[Cluster, Footprint], Subtr
 
 
 def _tiles(
-    plan: Plan, number: int, group: Group, shared: int, subtree: Callable[[Cluster, Footprint], Subtree]
+    plan: Plan, number: int, group: Group, shared: int, subtree: Callable[[Cluster, Footprint], Subtree], inside: Inside
 ) -> Subtree:
     """The loops over the tiles of a group that it has for itself, and what is in a tile."""
     children = [
         (_instances(plan.scop, plan.clusters, (c,)), subtree(plan.clusters[c], group.footprints[c]))
         for c in group.clusters
     ]
+    children = inside(group, children)
     if group.turns:
-        inside = Sequence(tuple(children[: len(group.turns)]))
+        together = Sequence(tuple(children[: len(group.turns)]))
         turn = union_map([r for c in group.turns for r in maps_of(_turn(plan, group, c))])
         domain = _instances(plan.scop, plan.clusters, group.turns)
-        children[: len(group.turns)] = [(domain, Band(turn, 0, Mark(f"turn{number}", inside)))]
+        children[: len(group.turns)] = [(domain, Band(turn, 0, Mark(f"turn{number}", together)))]
     below = Mark(f"group{number}", Sequence(tuple(children)))
     own = range(0 if group.together else shared, len(group.members))
     return Band(_rows(plan, group, own), len(own), below) if own else below

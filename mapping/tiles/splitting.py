@@ -85,13 +85,18 @@ class _Split:
         return with_indices(expr, {index: Binary("+", start, Index(index, INT64, span), INT64, span)})
 
 
-def split(scop: Scop, statement: ScopStatement, parts: int, apart: bool = False) -> tuple[Scop, str]:
-    """The program with a reduction in two steps, and the storage of what the first one leaves."""
+def split(
+    scop: Scop, statement: ScopStatement, parts: int, apart: bool = False, multiple: int = PART_MULTIPLE
+) -> tuple[Scop, str]:
+    """The program with a reduction in two steps, and the storage of what the first one leaves.
+
+    Parts have a ``multiple`` of steps, where that makes no fewer.
+    """
     sizes = statement.extents
     positions = range(statement.coordinates, len(statement.indices))
     position = max(positions, key=lambda p: sizes[p])
     first = statement.domain.dim_min_val(position).to_python()
-    own = _Split(statement, position, steps_of_a_part(sizes[position], parts), first)
+    own = _Split(statement, position, steps_of_a_part(sizes[position], parts, multiple), first)
     accumulator = scop.storages[statement.target]
     count = -(-sizes[position] // own.steps)
     box = Box((0, *accumulator.box.origin), (count, *accumulator.box.extent))
@@ -119,10 +124,10 @@ def split(scop: Scop, statement: ScopStatement, parts: int, apart: bool = False)
     ), name
 
 
-def steps_of_a_part(steps: int, parts: int) -> int:
+def steps_of_a_part(steps: int, parts: int, multiple: int = PART_MULTIPLE) -> int:
     """Steps that each part but the last has: whole tiles of steps where that makes no fewer parts."""
     even = -(-steps // parts)
-    whole = even + -even % PART_MULTIPLE
+    whole = even + -even % multiple
     return whole if -(-steps // whole) == -(-steps // even) else even
 
 

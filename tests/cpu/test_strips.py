@@ -1,0 +1,95 @@
+"""Sums down columns share strips of rows with what is computed from these rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcomp as tc
+from tcomp.driver import lower
+from tcomp.grammar import define
+from tcomp.mapping.machines.fitted.cpustrips import STRIPS
+from tcomp.model.terms.sizes import Sizes
+from tests.targets import CPU
+
+DEF = "def f(TYPE(M,N) A, TYPE(N) x, TYPE(N) z) -> (y) { t(i) +=! A(i,j) * x(j)\n REST }"
+
+
+@pytest.fixture
+def all_matrices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if no cache kept any matrix."""
+    monkeypatch.setenv("TCOMP_CACHE", "0")
+    before = STRIPS.least
+    object.__setattr__(STRIPS, "least", 0.0)
+    yield
+    object.__setattr__(STRIPS, "least", before)
+
+
+def marks(kernel: Any) -> str:
+    return str(kernel.compilation.plan.tree.to_str())
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(193, 37), (405, 130)])
+@pytest.mark.parametrize("dtype", ["float", "double"])
+def test_products_with_a_matrix_and_its_transpose(all_matrices: None, dtype: str, rows: int, columns: int) -> None:
+    f = tc.define(DEF.replace("TYPE", dtype).replace("REST", "y(j) = z(j)\n y(j) += A(i,j) * t(i)")).f
+    random, kind = np.random.default_rng(rows), np.float32 if dtype == "float" else np.float64
+    shapes: list[tuple[int, ...]] = [(rows, columns), (columns,), (columns,)]
+    a, x, z = (random.standard_normal(s).astype(kind) for s in shapes)
+    kernel = f.compile(a, x, z)
+    assert "strips" in marks(kernel)
+    wide: Any = a.astype(np.float64)
+    scale = 1e-4 if dtype == "float" else 1e-12
+    np.testing.assert_allclose(kernel(a, x, z), z + wide.T @ (wide @ x), rtol=scale, atol=scale * rows * columns)
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ("y(j) max=! A(i,j) * t(i)", lambda a, t: (a * t[:, None]).max(0)),
+        ("y(j) +=! t(i) > 0.0 ? A(i,j) * t(i) : 0.0", lambda a, t: np.where(t[:, None] > 0, a * t[:, None], 0).sum(0)),
+    ],
+)
+def test_other_reductions_keep_nan(all_matrices: None, rest: str, expected: Any) -> None:
+    f = tc.define(DEF.replace("TYPE", "double").replace("REST", rest)).f
+    random = np.random.default_rng(1)
+    a, x, z = random.standard_normal((250, 33)), random.standard_normal(33), np.zeros(33)
+    a[77, 5] = np.nan
+    kernel = f.compile(a, x, z)
+    assert "strips" in marks(kernel)
+    np.testing.assert_allclose(kernel(a, x, z), expected(a, a @ x), rtol=1e-11, atol=1e-11)
+
+
+def plan(rest: str, rows: int = 1900, columns: int = 1100, **options: Any) -> str:
+    f = define(DEF.replace("TYPE", "double").replace("REST", rest))["f"]
+    found = lower(f, Sizes({"M": rows, "N": columns}), tc.MappingOptions(**options), CPU)
+    return str(found.plan.tree.to_str())
+
+
+def test_a_matrix_is_read_once() -> None:
+    assert "strips" in plan("y(j) +=! A(i,j) * t(i)")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "y(j) +=! A(i,j) * t(1899-i)",
+        "y(j) +=! A(i,j) * t(i/24*24)",
+        "u(j) +=! A(i,j) * t(i)\n y(j) +=! t(i) + u(j)",
+    ],
+)
+def test_rows_that_need_others_wait_for_them(rest: str) -> None:
+    assert "strips" not in plan(rest)
+
+
+def test_small_matrices_and_wide_rows_are_read_twice() -> None:
+    assert "strips" not in plan("y(j) +=! A(i,j) * t(i)", 300, 300)
+    assert "strips" not in plan("y(j) +=! A(i,j) * t(i)", 300, 20000)
+    assert "strips" not in plan("y(j) +=! A(i,j) * t(i)", 150, 8000)
+
+
+def test_tiles_of_given_sizes_stay() -> None:
+    assert "strips" not in plan("y(j) +=! A(i,j) * t(i)", tile_sizes=(64,))
