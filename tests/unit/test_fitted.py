@@ -38,6 +38,7 @@ PRESCRIBED = {
     "units": "_FLOAT DIRECT WORD_BITS",
     "pieces that stay in any cache": "_FILTERS",
     "how much text a program may become": "MOST_TURNS MOST_PIECES",
+    "what people write for minus infinity": "LOW",
 }
 """Numbers that no machine's measurements chose, by what prescribes them."""
 
