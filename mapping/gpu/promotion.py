@@ -189,7 +189,8 @@ def vector_of(storage: Storage, hull: BoxHull, width: int = VECTOR_BYTES) -> int
     """How many neighbouring elements of a box a thread may fetch at a time: so many bytes, or one.
 
     They must lie together in the tensor; every row of the tensor, of the box and of the space between must be a whole
-    number of vectors, so that none is half outside.  Where the tensor begins is looked at when the kernel runs.
+    number of vectors, so that none is half outside, at every step of a loop around the kernel.  Where the tensor begins
+    is looked at when the kernel runs.
     """
     vector = max(1, width // storage.dtype.itemsize)
     fastest = fetch_order(hull.shape, storage.strides)[-1]
@@ -197,7 +198,13 @@ def vector_of(storage: Storage, hull: BoxHull, width: int = VECTOR_BYTES) -> int
         s for d, (s, e) in enumerate(zip(storage.strides, storage.box.extent, strict=True)) if d != fastest and e > 1
     ]
     corner = hull.lower.get_at(fastest)
-    steps = [corner.get_coefficient_val(isl.dim_type.in_, d).to_python() for d in range(corner.dim(isl.dim_type.in_))]
+    if corner.dim(isl.dim_type.div):
+        return 1
+    steps = [
+        corner.get_coefficient_val(kind, d).to_python()
+        for kind in (isl.dim_type.in_, isl.dim_type.param)
+        for d in range(corner.dim(kind))
+    ]
     start = corner.get_constant_val().to_python() - storage.box.origin[fastest]
     whole = (hull.shape[fastest], storage.box.extent[fastest], start, *steps, *rest)
     return vector if storage.strides[fastest] == 1 and all(n % vector == 0 for n in whole) else 1

@@ -74,9 +74,13 @@ class ThreadMaps:
         """The threads that must meet for pairs of dependent instances of two statements.
 
         Threads that share a reduction all read what they reduce, and one of them has the result: so beside its thread
-        they all meet those that overwrite what they have read.
+        they all meet those that overwrite what they have read (``overwritten``).
         """
         yield self.ends(plan, source, sink), pairs
+        yield from self.overwritten(plan, source, sink, pairs)
+
+    def overwritten(self, plan: Plan, source: str, sink: str, pairs: isl.Map) -> Iterator[tuple[Ends, isl.Map]]:
+        """The threads that share a reduction and those that overwrite what they have read for its steps."""
         first, second = plan.scop.by_name[source], plan.scop.by_name[sink]
         if first.target == second.target or self.leaders[source].plain_is_equal(self.threads[source]):
             return

@@ -8,7 +8,7 @@ and no two of its elements fall on one place.  What is fetched covers what is re
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import islpy as isl
@@ -18,7 +18,7 @@ from tcomp.mapping.gpu.barriers import COPIED, shares_beyond_a_warp
 from tcomp.mapping.gpu.matrices.products import product_at
 from tcomp.mapping.gpu.rounds import in_one_place, reuses
 from tcomp.mapping.gpu.rows.results import written_everywhere
-from tcomp.mapping.gpu.threads import ThreadMaps, between_threads, between_warps, shared_dimensions
+from tcomp.mapping.gpu.threads import Ends, ThreadMaps, between_threads, between_warps, shared_dimensions
 from tcomp.mapping.gpu.turns.fetching import copies_at
 from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.memory.owners import BLOCK_LEVEL, home_of
@@ -215,15 +215,28 @@ class _Proof:
     def ordered(self, step: str) -> None:
         """Dependences between threads of a block cross a barrier, and so does what uses their memory again."""
         dates = phase_dates(self.plan)
-        block = functools.cache(lambda: self._waits(dates, ("block",)))
-        warp = functools.cache(lambda: self._waits(dates, ("block", "warp")))
-        together = [
-            meeting
-            for (source, sink), pairs in by_statements(self.plan.scop.dependences).items()
-            if self._group(source) is self._group(sink)
-            for meeting in self.maps.meetings(self.plan, source, sink, pairs)
-        ]
-        for ends, pairs in (*together, *reuses(self.plan, self.marks, self.maps)):
+        together = {
+            pair: pairs
+            for pair, pairs in by_statements(self.plan.scop.dependences).items()
+            if self._group(pair[0]) is self._group(pair[1])
+        }
+        results = [(self.maps.ends(self.plan, *pair), pairs) for pair, pairs in together.items()]
+        self._separated([*results, *reuses(self.plan, self.marks, self.maps)], dates, isl.Map.lex_lt, step)
+        # What the steps of a shared reduction read they have read in front of the barrier inside its own phase.
+        read = [m for pair, pairs in together.items() for m in self.maps.overwritten(self.plan, *pair, pairs)]
+        self._separated(read, dates, isl.Map.lex_le, step)
+
+    def _separated(
+        self,
+        meetings: Sequence[tuple[Ends, isl.Map]],
+        dates: isl.UnionMap,
+        inside: Callable[[isl.Space], isl.Map],
+        step: str,
+    ) -> None:
+        """Meetings of threads cross a barrier; ``inside`` tells for which dates one inside a phase comes later."""
+        block = functools.cache(lambda: self._waits(dates, ("block",), inside))
+        warp = functools.cache(lambda: self._waits(dates, ("block", "warp"), inside))
+        for ends, pairs in meetings:
             crossing = between_threads(ends, pairs)
             if crossing.is_empty():
                 continue
@@ -247,7 +260,9 @@ class _Proof:
     def _group(self, statement: str) -> Group:
         return home_of(self.plan, statement)[0]
 
-    def _waits(self, dates: isl.UnionMap, levels: tuple[str, ...]) -> isl.Map | None:
+    def _waits(
+        self, dates: isl.UnionMap, levels: tuple[str, ...], inside: Callable[[isl.Space], isl.Map]
+    ) -> isl.Map | None:
         """Pairs of dates of phases with a barrier in between: at the entry of a later one, or inside one between."""
         entries, insides = isl.UnionSet("{ }"), isl.UnionSet("{ }")
         for statement, phase in self.maps.phase_of.items():
@@ -258,10 +273,13 @@ class _Proof:
             if shares_beyond_a_warp(self.plan, phase):
                 insides = insides.union(own)
         found: isl.Map | None = None
-        for barriers, after in ((entries, isl.Map.lex_le), (insides, isl.Map.lex_lt)):
+        for barriers, before, after in (
+            (entries, isl.Map.lex_lt, isl.Map.lex_le),
+            (insides, inside, isl.Map.lex_lt),
+        ):
             for at in sets_of(barriers):
                 space = at.get_space()
-                waits = isl.Map.lex_lt(space).intersect_range(at).apply_range(after(space))
+                waits = before(space).intersect_range(at).apply_range(after(space))
                 found = waits if found is None else found.union(waits)
         return found
 
