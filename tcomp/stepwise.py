@@ -29,7 +29,7 @@ from tcomp.model.islbounds import TooComplexError, bounded
 from tcomp.model.scop import Scop
 from tcomp.model.stepwise.cutting import Cutter
 from tcomp.model.stepwise.folding import folded, prove_folds
-from tcomp.model.stepwise.once import computed_once, prove_once
+from tcomp.model.stepwise.once import computed_once, prove_once, runs_as_before
 from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
 from tcomp.model.stepwise.running import as_reductions, prove_running
 from tcomp.model.stepwise.tiling import Room, Shape, blocks_of, prove_tiles, time_tiled, worth_tiles
@@ -239,6 +239,8 @@ def _cut(
             after = infer(once.after, sizes.values)
         except (CompileError, ShapeError):
             break  # an index had its range from the dimension that is gone
+        if not runs_as_before(once, after):
+            break  # as above, and has a wider one now
         prove_once(once, after)
         function, ranges = once.after, after
     while (running := as_reductions(function, ranges, not exact)) is not None:

@@ -57,13 +57,24 @@ NOT_ONCE = {
     "at what data say": f"{HEAD} {{ {START}  for j in 1:M {{ {STEP} {ROWS} }} O(i,j) = A(i,j) + p(K(j),j) }}",
 }  # fmt: skip
 
+FEWER_ROWS = {
+    "another tensor has more": f"""{HEAD} {{ int32(N-2,M) p(i,0) = K(0) where i in 0:N-2
+        for j in 1:M {{ {STEP} where i in 0:N-2 }} O(i,j) = A(i,j) * p(i,j) }}""",
+    "the next": f"{HEAD} {{ {START}  for j in 1:M {{ {STEP} {ROWS} }} O(i,j) = A(i,j) * p(i+1,j) - p(i,j) }}",
+    "a sum": f"{HEAD} {{ {START}  for j in 1:M {{ {STEP} {ROWS} }} O(j) +=! A(i,j) * p(i+2,j) }}",
+    "no other tensor": f"{HEAD} {{ {START}  for j in 1:M {{ {STEP} {ROWS} }} O(i,j) = p(i,j) + A(0,0) }}",
+}  # fmt: skip
+"""Programs in which an index has its range from the rows."""
+
 
 def made_of(text: str) -> Once | None:
     function = define(text)["f"]
     return computed_once(function, infer(function, {"N": 5, "M": 37}))
 
 
-@pytest.mark.parametrize("text", [*ONCE.values(), *NOT_ONCE.values()], ids=[*ONCE, *NOT_ONCE])
+@pytest.mark.parametrize(
+    "text", [*ONCE.values(), *NOT_ONCE.values(), *FEWER_ROWS.values()], ids=[*ONCE, *NOT_ONCE, *FEWER_ROWS]
+)
 def test_values_are_those_of_the_text(text: str) -> None:
     f = tc.define(text).f
     rng = np.random.default_rng(0)

@@ -70,17 +70,25 @@ def computed_once(function: Function, ranges: Ranges) -> Once | None:
     return None
 
 
-def prove_once(made: Once, after: Ranges) -> None:
-    """Raise LegalityError unless rows were the same, blocks may be split, and all else runs as it did."""
-    right = _rows_are_one(made) and _may_be_split(made) and len(after.domains) == len(made.ranges.domains)
-    for number, (old, new) in enumerate(zip(made.ranges.domains, after.domains, strict=False)):
+def runs_as_before(made: Once, after: Ranges) -> bool:
+    """Whether all statements run for the same points as before, those of the dimension that is gone apart.
+
+    They need not: an index may have had its range from that dimension.
+    """
+    if len(after.domains) != len(made.ranges.domains):
+        return False
+    for number, (old, new) in enumerate(zip(made.ranges.domains, after.domains, strict=True)):
         was = old.domain.reset_tuple_id()
         if number in made.along:
             was = was.project_out(_SET, made.before.statements[number].indices.index(made.along[number]), 1)
-        right = right and was.reset_tuple_id().is_equal(new.domain.reset_tuple_id())
-    boxes = {name: box for name, box in made.ranges.boxes.items() if name != made.tensor}
-    right = right and all(after.boxes[name] == box for name, box in boxes.items())
-    if not right:
+        if not was.reset_tuple_id().is_equal(new.domain.reset_tuple_id()):
+            return False
+    return all(after.boxes[name] == box for name, box in made.ranges.boxes.items() if name != made.tensor)
+
+
+def prove_once(made: Once, after: Ranges) -> None:
+    """Raise LegalityError unless rows were the same, blocks may be split, and all else runs as it did."""
+    if not (_rows_are_one(made) and _may_be_split(made) and runs_as_before(made, after)):
         raise LegalityError(f"{made.tensor} of {made.before.name} is not the same along dimension {made.dimension}")
 
 
