@@ -41,6 +41,7 @@ def test_a_plain_function_is_the_relation_that_isl_reads(text: str) -> None:
         "[n] -> { S[i0] -> [n] }",
         "{ S[i0] -> [3] }",
         "{ S[i0] -> [i1] }",
+        "{ S[i0] -> [i00] }",
     ],
 )
 def test_any_other_text_is_left_to_isl(text: str) -> None:

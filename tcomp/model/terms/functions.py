@@ -8,7 +8,9 @@ from functools import lru_cache
 import islpy as isl
 
 _TEXT = re.compile(r"\{ (\w*)\[([^\[\]]*)\] -> (\w*)\[([^\[\]]*)\] \}")
-_OUTPUT = re.compile(r"(?:i(\d+)|floor\(i(\d+)/([1-9]\d{0,8})\)|([1-9]\d{0,8}) \* i(\d+) \+ i(\d+))")
+_OUTPUT = re.compile(
+    r"(?:i(0|[1-9]\d*)|floor\(i(0|[1-9]\d*)/([1-9]\d{0,8})\)|([1-9]\d{0,8}) \* i(0|[1-9]\d*) \+ i(0|[1-9]\d*))", re.A
+)
 
 
 @lru_cache(maxsize=1000)
