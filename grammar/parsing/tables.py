@@ -30,7 +30,8 @@ def parser(transformer: Transformer[Token, Any]) -> Lark:
         kept = json.loads(TABLES.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         kept = {}
-    return read(kept, transformer) if kept.get("made") == _made(grammar) else built(grammar, transformer)
+    fits = isinstance(kept, dict) and kept.get("made") == _made(grammar)
+    return read(kept, transformer) if fits else built(grammar, transformer)
 
 
 def built(grammar: str, transformer: Transformer[Token, Any] | None = None) -> Lark:

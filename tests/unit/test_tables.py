@@ -70,7 +70,7 @@ def test_without_the_file_or_with_another_ones_the_parser_is_built(
     tables.parser(Plain())
     expected = 0 if shipped()["made"][0] == lark.__version__ else 1
     assert len(built) == expected
-    for number, content in enumerate((None, "{", '{"made": ["1.0", "0"]}', "{}", "\udcff")):
+    for number, content in enumerate((None, "{", '{"made": ["1.0", "0"]}', "{}", "[]", "\udcff")):
         monkeypatch.setattr(tables, "TABLES", tmp_path / f"tables{number}.json")
         if content is not None:
             tables.TABLES.write_bytes(content.encode("utf-8", "surrogateescape"))
