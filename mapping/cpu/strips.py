@@ -162,11 +162,15 @@ def _steps_of_parts(scop: Scop, main: ScopStatement, read: set[str]) -> int | No
 
 
 def in_strips(plan: Plan, strips: Strips | None, children: Children) -> Children:
-    """The clusters of a tile, strip by strip behind what starts the sums of the last one, if there are ``strips``."""
+    """The clusters of a tile, strip by strip behind what starts the sums of the last one, if there are ``strips``.
+
+    Where the last one has no part of its own that starts its sums, it runs behind the others.
+    """
     if strips is None:
         return children
     *others, (_, last) = children
-    assert isinstance(last, Sequence)
+    if not isinstance(last, Sequence):
+        return children
     update = plan.scop.by_name[strips.update].domain
     stages = [*last.children]
     place = next(n for n, (domain, _) in enumerate(stages) if domain.is_equal(isl.UnionSet.from_set(update)))

@@ -63,6 +63,14 @@ def test_other_reductions_keep_nan(all_matrices: None, rest: str, expected: Any)
     np.testing.assert_allclose(kernel(a, x, z), expected(a, a @ x), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("rest", ["y(j) +=! A(i,N-1-j) * t(i)", "y(j) max=! A(i,N-1-j) * t(i)"])
+def test_columns_from_behind_have_the_same_values(all_matrices: None, rest: str) -> None:
+    f = tc.define(DEF.replace("TYPE", "double").replace("REST", rest)).f
+    random = np.random.default_rng(1)
+    a, x, z = random.standard_normal((193, 37)), random.standard_normal(37), np.zeros(37)
+    np.testing.assert_allclose(f.compile(a, x, z)(a, x, z), f.reference(a, x, z), rtol=1e-11, atol=1e-11)
+
+
 def plan(rest: str, rows: int = 1900, columns: int = 1100, **options: Any) -> str:
     f = define(DEF.replace("TYPE", "double").replace("REST", rest))["f"]
     found = lower(f, Sizes({"M": rows, "N": columns}), tc.MappingOptions(**options), CPU)
