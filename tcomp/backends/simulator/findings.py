@@ -122,7 +122,10 @@ def _finding(structure: FindingStructure, launch: Launch, names: Names) -> Findi
             detail = f"not ordered with {_RIVALS[structure.detail]} another {_rival(kind)}"
         case FindingKind.UNINITIALISED:
             element = names.element(structure.buffer, structure.offset)
-            if structure.other_site:
+            if structure.detail:
+                other = _party(structure.other, names.places.at(structure.other_site))
+                detail = "which an asynchronous copy brought from where nobody wrote"
+            elif structure.other_site:
                 detail = "whose asynchronous copy was not waited for"
         case _:
             element = names.element(structure.buffer, structure.offset)

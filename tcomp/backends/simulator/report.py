@@ -55,8 +55,8 @@ class Finding:
     """One fault: where it was first seen, and how often it was seen at that line and buffer.
 
     ``buffer`` is an argument, a temporary or a shared variable, empty where none is touched; ``element`` spells the
-    place in it.  ``party`` is the thread, None where none is to blame; ``other`` the one that a race is with, or that
-    did not come to a barrier.
+    place in it.  ``party`` is the thread, None where none is to blame; ``other`` the one that a race is with, that
+    did not come to a barrier, or that copied what was never written.
     """
 
     kind: FindingKind

@@ -36,6 +36,7 @@ struct TensorCopy {  // under way
 struct Filled {  // a chunk of 16 bytes of shared memory that a tensor copy fills
   u32 barrier, phase, site;
   u16 thread, landing;
+  u32 missing;  // a bit for each byte that nobody wrote
 };
 
 struct Reading {  // of a warpgroup: when its threads waited for it
@@ -259,11 +260,12 @@ static Filled *filled_at(address_t at) {
 }
 
 // An ordinary read of what a tensor copy fills.  False where none does.
-static bool read_filled(address_t at, u32 site) {
+static bool read_filled(address_t at, u32 size, u32 site) {
   const Filled *f = filled_at(at);
   if (!f) return false;
-  if (!knows_filled(*f, run.self->index))
-    report_chunk(UNINITIALISED, (u32)(f - filled), LOAD, site, f->thread, f->site, 0);
+  u32 missing = f->missing >> (at - run.dynamic_start) % BOX_CHUNK & ((1u << size) - 1);
+  if (missing || !knows_filled(*f, run.self->index))
+    report_chunk(UNINITIALISED, (u32)(f - filled), LOAD, site, f->thread, f->site, missing != 0);
   return true;
 }
 
@@ -364,16 +366,19 @@ void tc_sim_tensor_copy(void *shared, const void *description, void *barrier, u3
   run.counting = 0;
   for (u32 row = 0; row < rows_of(map); row++) {
     u64 address;
+    u32 missing[BOX_ROW / BOX_CHUNK] = {};
     if (row_in_tensor(c, row, &address))
       for (u32 i = 0; i < map.box[0]; i++) {
         i64 x = c.at[0] + (i64)i;
-        if (x >= 0 && x < (i64)map.extents[0]) load(address + (u64)x * map.itemsize, map.itemsize, site);
+        if (x < 0 || x >= (i64)map.extents[0]) continue;
+        u32 place = i * map.itemsize, found = load_for_copy(address + (u64)x * map.itemsize, map.itemsize, site);
+        missing[place / BOX_CHUNK] |= found << place % BOX_CHUNK;
       }
     for (u32 n = 0; n < BOX_ROW / BOX_CHUNK; n++) {
       u32 chunk = swizzled_chunk(c.place + row * BOX_ROW + n * BOX_CHUNK);
       if (!filled[chunk].barrier) store(run.dynamic_start + chunk * BOX_CHUNK, BOX_CHUNK, STORE, 0, site);
       may_fill(chunk, site);
-      filled[chunk] = {c.barrier + 1, b.phases, site, (u16)c.thread, (u16)(filled[chunk].landing + 1)};
+      filled[chunk] = {c.barrier + 1, b.phases, site, (u16)c.thread, (u16)(filled[chunk].landing + 1), missing[n]};
     }
   }
   run.counting = counting;

@@ -8,10 +8,9 @@ extern "C" {
 void tc_sim_copy_async(void *shared, const void *global, u32 bytes, u32 read) {
   u32 site = TC_CALLER;
   Thread &self = *run.self;
-  Copy copy = {(address_t)shared, {}, bytes, self.copy_group};
+  Copy copy = {(address_t)shared, {}, bytes, self.copy_group, site, 0};
   if (read) {
-    if (read == bytes) load((address_t)global, bytes, site);
-    else range((address_t)global, read, false, site);
+    copy.missing = load_for_copy((address_t)global, read, site);
     memcpy(copy.bytes, global, read);
   }
   store((address_t)shared, bytes, STORE, IS_PENDING, site);
@@ -34,6 +33,7 @@ void tc_sim_copy_async_wait(int newest) {
     }
     store(copy.shared, copy.size, STORE, IS_LANDING, site);
     memcpy((void *)copy.shared, copy.bytes, copy.size);
+    if (TC_UNLIKELY(copy.missing)) mark_as_missing(copy);
   }
   self.copies.count = kept;
   run.counting = counting;

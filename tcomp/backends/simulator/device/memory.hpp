@@ -8,20 +8,21 @@
 #include "registers.hpp"
 
 // Flags beside the thread's number, which is below 1024.
-enum : u16 {
+enum : u32 {
   THREAD_BITS = 0x3ff,
   IS_ATOMIC = 0x8000,
   IS_PENDING = 0x4000,     // an asynchronous copy that was not waited for
   MANY_THREADS = 0x2000,   // atomics of several threads of the block; reads of several lanes of one warp
   MANY_BLOCKS = 0x1000,
   MANY_WARPS = 0x0800,     // those several threads are not all of one warp
-  IS_LANDING = 0x0400,     // the end of an asynchronous copy; a cell keeps no such flag
+  NEVER_WRITTEN = 0x0400,  // brought by an asynchronous copy from where nobody wrote
+  IS_LANDING = 0x10000,    // the end of an asynchronous copy; a cell keeps no such flag
 };
 
 static void leave_block();
 static void wait_for_turn();
 static bool known_before(u32 thread, u32 clock);
-static bool read_filled(address_t at, u32 site);
+static bool read_filled(address_t at, u32 size, u32 site);
 static void store_over_filled(address_t at, u32 site);
 static void check_operands(const Buffer *buffer, address_t at, u32 size, u32 access, u32 site);
 static void trace_access(const Buffer *buffer, address_t at, u32 size, u32 access, u32 site);
@@ -77,11 +78,24 @@ static bool writes_before(const Cell *cell) {
   return true;
 }
 
+// What a copy brings may lack a value, as in rows that are shorter than others: who reads the copy is to blame.
+static bool noted_as_missing(const Buffer *buffer, const Cell *cell) {
+  if (!run.copied_from) return false;
+  u64 from = run.copied_from - buffer->start, at = (u64)(cell - buffer->cells) << buffer->shift;
+  for (u64 end = at + (1ull << buffer->shift); at < end; at++)
+    if (at - from < sizeof(Copy::bytes)) run.missing |= 1u << (at - from);
+  return true;
+}
+
 static TC_COLD void check_read_slowly(const Buffer *buffer, Cell *cell, u32 size, u32 site) {
-  if (cell->write_time < buffer->first_valid || (cell->writer & IS_PENDING)) {
+  bool written = cell->write_time >= buffer->first_valid;
+  if (!written && noted_as_missing(buffer, cell)) return;
+  if (!written || (cell->writer & (IS_PENDING | NEVER_WRITTEN))) {
     u64 offset = (u64)(cell - buffer->cells) << buffer->shift;
     Finding finding = describe_access(UNINITIALISED, buffer, (i64)offset, size, LOAD, site);
-    if (cell->write_time >= buffer->first_valid) finding.other_site = cell->write_site;
+    if (written) finding.other_site = cell->write_site;
+    finding.other = place_of(run.threads[cell->writer & THREAD_BITS]);
+    finding.detail = written && !(cell->writer & IS_PENDING);
     add_finding(finding);
     return;
   }
@@ -107,7 +121,8 @@ static bool reads_before(const Cell *cell) {
 static TC_HOT void read_cell(const Buffer *buffer, Cell *cell, u32 size, u32 site) {
   const Thread &self = *run.self;
   u32 written = cell->write_time;
-  bool settled = written >= buffer->first_valid && written < run.now && !(cell->writer & (IS_PENDING | MANY_BLOCKS)) &&
+  bool settled = written >= buffer->first_valid && written < run.now &&
+                 !(cell->writer & (IS_PENDING | NEVER_WRITTEN | MANY_BLOCKS)) &&
                  (written >= run.block_first || written < buffer->scope_first);
   if (TC_UNLIKELY(!settled) && !(written == run.now && cell->writer == self.index))
     check_read_slowly(buffer, cell, size, site);
@@ -177,7 +192,8 @@ static TC_HOT void write_cell(const Buffer *buffer, Cell *cell, u32 size, u32 ac
       }
     }
   }
-  if (access == ATOMIC && cell->write_time < buffer->first_valid) check_read_slowly(buffer, cell, size, site);
+  if (access == ATOMIC && (cell->write_time < buffer->first_valid || (cell->writer & NEVER_WRITTEN)))
+    check_read_slowly(buffer, cell, size, site);
   cell->write_time = run.now;
   cell->writer = (u16)who;
   cell->write_clock = clock;
@@ -245,7 +261,7 @@ static TC_HOT Buffer *admit(address_t at, u32 size, u32 access, u32 site) {
 static TC_HOT void load(address_t at, u32 size, u32 site) {
   const Buffer *buffer = admit(at, size, LOAD, site);
   if (!buffer || !buffer->cells) return;
-  if (TC_UNLIKELY(run.chunks_filled) && read_filled(at, site)) return;
+  if (TC_UNLIKELY(run.chunks_filled) && read_filled(at, size, site)) return;
   Cell *cell = buffer->cells + ((at - buffer->start) >> buffer->shift);
   Cell *end = cell + (((size - 1) >> buffer->shift) + 1);
   for (; cell != end; cell++) read_cell(buffer, cell, size, site);
@@ -269,6 +285,27 @@ static void range(address_t at, u64 size, bool write, u32 site) {
     if (write) store(at + done, step, STORE, 0, site);
     else load(at + done, step, site);
     done += step;
+  }
+}
+
+// What of it nobody wrote, a bit for each byte, of 16 bytes at most that a copy to shared memory reads.
+static u32 load_for_copy(address_t at, u32 size, u32 site) {
+  run.copied_from = at;
+  run.missing = 0;
+  if (size & (size - 1)) range(at, size, false, site);
+  else load(at, size, site);
+  run.copied_from = 0;
+  return run.missing & ((1u << size) - 1);
+}
+
+// The bytes of a copy that landed, of which some were never written.
+static TC_COLD void mark_as_missing(const Copy &copy) {
+  const Buffer *buffer = find_buffer(copy.shared);
+  for (u32 i = 0; copy.missing >> i; i++) {
+    if (!(copy.missing >> i & 1)) continue;
+    Cell &cell = buffer->cells[(copy.shared + i - buffer->start) >> buffer->shift];
+    cell.writer |= NEVER_WRITTEN;
+    cell.write_site = copy.site;
   }
 }
 

@@ -131,6 +131,8 @@ struct Copy {  // an asynchronous copy on its way
   u8 bytes[16];
   u32 size;
   u32 group;
+  u32 site;
+  u32 missing;  // a bit for each byte that nobody wrote
 };
 
 struct TraceEntry {
@@ -228,6 +230,8 @@ struct Run {
   u32 products_under_way;
   u32 barrier_count;     // of this block, in shared memory
   u32 chunks_filled;     // whether a tensor copy filled some of its memory
+  address_t copied_from; // while a copy to shared memory reads: from here, else 0
+  u32 missing;           // a bit for each byte that it found, and nobody wrote
   u64 barriers;
   u64 collectives;
   u64 counted;

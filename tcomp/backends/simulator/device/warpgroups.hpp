@@ -91,7 +91,10 @@ static TC_COLD void report_products(u32 kind, const Thread &thread, u32 detail, 
 // A chunk is read at once, by an instruction that sees what ordinary ones stored behind a fence alone.
 static void read_operand(u32 place, u32 site) {
   address_t at = (address_t)tc_sim_dynamic + place;
-  if (filled_at(at)) return;
+  if (const Filled *f = filled_at(at)) {
+    if (f->missing) report_chunk(UNINITIALISED, place / CHUNK, LOAD, site, f->thread, f->site, 1);
+    return;
+  }
   load(at, CHUNK, site);
   const Buffer &buffer = run.settings.variables[run.settings.variable_count - 1];
   Cell *cell = buffer.cells + (place >> buffer.shift), *end = cell + (((CHUNK - 1) >> buffer.shift) + 1);
