@@ -8,6 +8,7 @@ import math
 from tcomp.grammar.tree.function import Index, walk
 from tcomp.mapping.contraction.blocking import rows_of
 from tcomp.mapping.contraction.columns import column_position, columns_of, operands_of
+from tcomp.mapping.cpu.passing import read_alike
 from tcomp.mapping.cpu.tiles import tile_sizes
 from tcomp.mapping.fusion.nesting import Nesting
 from tcomp.mapping.fusion.tiling import Tiling
@@ -41,6 +42,7 @@ def cpu_tiling(machine: Machine) -> Tiling:
             int(max(NESTING.share * machine.middle_cache, NESTING.left_share * machine.last_cache / machine.threads)),
             NESTING.most_groups,
         ),
+        alike=functools.partial(read_alike, machine),
         fewer_rows=functools.partial(_fewer_rows, machine),
     )
 

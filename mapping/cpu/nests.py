@@ -85,7 +85,7 @@ class Nest:
 def nest_clusters(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
     """Give each cluster its inner tile, its loop order, its marks and its tile operation."""
     operations: dict[str, TileOperation] = {}
-    strips = {c: s for g in plan.groups if (s := strips_of(machine, plan, g)) is not None for c in g.clusters}
+    strips = {c: s for g in plan.groups if (s := strips_of(machine, plan, g)) is not None for c in s.clusters}
 
     def subtree(cluster: Cluster, footprint: Footprint) -> Subtree:
         own = options.of_part(made_by(plan.scop, cluster))
@@ -95,7 +95,7 @@ def nest_clusters(machine: Machine, plan: Plan, options: MappingOptions) -> Plan
             operations[operation.mark] = operation
         return _cluster_tree(plan.scop, cluster, nest, None if operation is None else operation.mark)
 
-    tree = group_tree(plan, subtree, lambda group, children: in_strips(plan, strips.get(group.root), children))
+    tree = group_tree(plan, subtree, lambda group, children: in_strips(plan, group, strips.get(group.root), children))
     return replace(plan, tree=tree, operations=operations)
 
 
@@ -153,7 +153,7 @@ def choose_nest(
         return Nest("scan", last, positions.index(last), untiled, positions.index(scanned))
     if main.scatters and vector is not None and coordinate is not None:
         return Nest("outer", vector, coordinate, untiled, steps=tuple(reduction_positions(cluster, main)))
-    shape, strip = box_hull(footprint.tiles).shape, strips is not None and cluster.number == strips.root
+    shape, strip = box_hull(footprint.tiles).shape, strips is not None and cluster.number in strips.parts
     if strips is not None:
         shape = strips.shape(cluster, shape)
     if ranges_of(main.value):

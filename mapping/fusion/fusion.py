@@ -7,7 +7,7 @@ depend are given up (the grid shrinks, nothing is recomputed), and what overlap 
 
 Where a target lets results leave, some consumers are enough: if each element is computed in one tile, what reads it
 outside finds it in memory, and the cluster has no pass over memory of its own (``order.py`` sees that groups can run
-one after another).
+one after another).  What a target calls alike needs no consumer inside: it joins what reads the same.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from collections.abc import Mapping
 import islpy as isl
 
 from tcomp.mapping.fusion.aligning import sizes_like_parts
-from tcomp.mapping.fusion.nesting import Nests
-from tcomp.mapping.fusion.order import in_order, leads_into
+from tcomp.mapping.fusion.order import are_apart, leads_into
 from tcomp.mapping.fusion.reading import (
     bytes_read,
     bytes_read_again,
@@ -48,7 +47,7 @@ from tcomp.model.scop import Scop
 from tcomp.model.terms.unions import by_statements, extents, storage_of
 
 
-class _Fuser:
+class Fuser:
     """The facts about a plan that every candidate asks for."""
 
     def __init__(self, tiling: Tiling, plan: Plan, options: MappingOptions) -> None:
@@ -73,6 +72,10 @@ class _Fuser:
         memory = {(home[a], home[b]) for a, b in by_statements(plan.scop.anti.union(plan.scop.output))}
         self.conflicts = {pair for pair in memory if pair[0] != pair[1]}
         self.needs = coordinate_dependences(plan.scop, plan.clusters, plan.scop.flow)
+        self.alike = tiling.alike(plan, options)
+        self._followed = dict(self.needs)
+        for pair, same in self.alike.items():
+            self._followed[pair] = self.needs[pair].union(same) if pair in self.needs else same
         self.coordinates = {c.number: coordinate_set(plan.scop, c) for c in plan.clusters}
         self.notes: list[str] = []
         self._handed_on: dict[int, dict[str, isl.Map]] = {}
@@ -98,7 +101,10 @@ class _Fuser:
             if consumers and candidate in self.apart:
                 self._note(candidate, "it has options of its own")
                 continue
-            if not consumers or (leaving and not self._may_leave(candidate, leaving, inside, formed)):
+            if (root, candidate) in self.alike:
+                if not are_apart({candidate}, inside, formed, self.successors):
+                    continue
+            elif not consumers or (leaving and not self._may_leave(candidate, leaving, inside, formed)):
                 continue
             if self._is_packed(candidate, consumers):
                 self._note(candidate, "what reads it packs it, strides or boundaries included")
@@ -109,7 +115,9 @@ class _Fuser:
             if is_spread(self.scop, self.clusters[candidate]):
                 self._note(candidate, "its results are spread over elements, and have tiles of their own")
                 continue
-            if self._is_stored(candidate, root) or any((candidate, c) in self.conflicts for c in inside):
+            if any((candidate, c) in self.conflicts for c in inside):
+                continue
+            if consumers and self._is_stored(candidate, root):
                 continue
             joined = self._join(current, candidate, bool(leaving))
             if isinstance(joined, Group):
@@ -213,7 +221,7 @@ class _Fuser:
                     return f"its instances would run {worst(trial):.2f} times (recompute_limit is {limit:g})"
                 sizes = grown
             elif self.tile_bytes(trial) <= self.tiling.tile_bytes:
-                lower = self._fewer_rows(trial, members, sizes, candidate) if growing else None
+                lower = self._fewer_rows(trial, members, sizes, (candidate, order[-1])) if growing else None
                 if lower is None:
                     return self._too_small(trial, candidate, order[-1]) or Group(order, members, sizes, trial)
                 sizes = lower
@@ -270,14 +278,22 @@ class _Fuser:
         return None
 
     def _fewer_rows(
-        self, trial: Mapping[int, Footprint], members: tuple[int, ...], sizes: tuple[int, ...], candidate: int
+        self,
+        trial: Mapping[int, Footprint],
+        members: tuple[int, ...],
+        sizes: tuple[int, ...],
+        ends: tuple[int, int],
     ) -> tuple[int, ...] | None:
-        """Smaller sizes, if a tile reads more than a cache keeps of what a cluster and the others both read."""
-        most, root = self.tiling.kept_bytes, max(trial)
+        """Smaller sizes, if a tile reads more than a cache keeps of what its first cluster and the others both read.
+
+        The ``ends`` are the first cluster and the root.
+        """
+        first, root = ends
+        most = self.tiling.kept_bytes
         smaller = self.tiling.fewer_rows(self.scop, self.clusters[root], members, sizes)
         if most is None or smaller is None:
             return None
-        again = bytes_read_again(self.scop, self.clusters, trial, candidate, most)
+        again = bytes_read_again(self.scop, self.clusters, trial, first, most)
         return smaller if again > most else None
 
     def _grown(
@@ -315,7 +331,7 @@ class _Fuser:
         for number in reversed(order):
             if number not in known:
                 consumers = {c: f.tiles for c, f in found.items()}
-                known[number] = follow(consumers, number, self.needs, self.coordinates[number], count)
+                known[number] = follow(consumers, number, self._followed, self.coordinates[number], count)
             found[number] = known[number]
         return found
 
@@ -375,25 +391,3 @@ class _Fuser:
             readers = self.successors[number]
             self._handed_on[number] = shared_storages(self.scop, self.clusters, number, readers)
         return self._handed_on[number]
-
-
-def form_groups(
-    tiling: Tiling, plan: Plan, options: MappingOptions, formed: tuple[Group, ...] = ()
-) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """All groups in execution order, each cluster in exactly one; and why clusters that could have joined did not.
-
-    Those ``formed`` beforehand are among them.
-    """
-    fuser = _Fuser(tiling, plan, options)
-    found = [*formed]
-    free = {c.number for c in plan.clusters} - {c for group in found for c in group.clusters}
-    while free:
-        group = fuser.grow(max(free), free, found)
-        found.append(group)
-        free -= set(group.clusters)
-    if tiling.nesting is None or options.fusion_strategy == "min":
-        return tuple(in_order(found, fuser.successors)), tuple(fuser.notes)
-    if fuser.families:
-        found = [fuser.regrown(group, found) for group in found]
-    nests = Nests(tiling.nesting, plan.scop, plan.clusters, fuser.needs, fuser.conflicts, fuser.families)
-    return nests.arranged(found, fuser.successors), tuple(fuser.notes)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcomp.mapping.fusion.fusion import form_groups
-from tcomp.mapping.fusion.nesting import points_of_tiles
+from tcomp.mapping.fusion.fusion import Fuser
+from tcomp.mapping.fusion.nesting import Nests, points_of_tiles
+from tcomp.mapping.fusion.order import in_order
 from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import sunk_form
@@ -121,3 +122,30 @@ def _rows(plan: Plan, group: Group, members: range) -> isl.UnionMap:
             for m in maps_of(band)
         ]
     )
+
+
+def form_groups(
+    tiling: Tiling, plan: Plan, options: MappingOptions, formed: tuple[Group, ...] = ()
+) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """All groups in execution order, each cluster in exactly one; and why clusters that could have joined did not.
+
+    Those ``formed`` beforehand are among them.
+    """
+    fuser = Fuser(tiling, plan, options)
+    found = [*formed]
+    free = {c.number for c in plan.clusters} - {c for group in found for c in group.clusters}
+    for root in sorted({root for root, _ in fuser.alike}, reverse=True):
+        group = fuser.grow(root, free, found) if root in free else None
+        if group is not None and any((root, c) in fuser.alike for c in group.clusters):
+            found.append(group)
+            free -= {*group.clusters}
+    while free:
+        group = fuser.grow(max(free), free, found)
+        found.append(group)
+        free -= {*group.clusters}
+    if tiling.nesting is None or options.fusion_strategy == "min":
+        return tuple(in_order(found, fuser.successors)), tuple(fuser.notes)
+    if fuser.families:
+        found = [fuser.regrown(group, found) for group in found]
+    nests = Nests(tiling.nesting, plan.scop, plan.clusters, fuser.needs, fuser.conflicts, fuser.families)
+    return nests.arranged(found, fuser.successors), tuple(fuser.notes)

@@ -67,3 +67,10 @@ def leads_into(
             seen.update(fellows)
             waiting += [c for f in fellows for c in successors[f]]
     return False
+
+
+def are_apart(some: set[int], others: set[int], formed: Iterable[Group], successors: Mapping[int, set[int]]) -> bool:
+    """Whether some clusters need nothing of others, and these only what they are handed at once."""
+    outside = set[int]().union(*(successors[c] for c in some)) - others - some
+    behind = set[int]().union(*(successors[c] for c in others)) - others
+    return not leads_into(outside, others, formed, successors) and not leads_into(behind, some, formed, successors)

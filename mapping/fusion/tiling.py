@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import islpy as isl
+
 from tcomp.mapping.fusion.nesting import Nesting
 from tcomp.mapping.options.options import MappingOptions
-from tcomp.mapping.plan.values import Cluster, Footprint
+from tcomp.mapping.plan.values import Cluster, Footprint, Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.scop import Scop
 
@@ -26,7 +28,8 @@ class Tiling:
     says whether tiles of a contraction, of some extents, are too low for what each reads of its other operand.
     ``leaves`` lets a cluster join some of its consumers.  What two clusters of a tile read from memory is read once
     where it takes no more than ``kept_bytes``; ``fewer_rows`` makes tiles smaller for that.  ``nesting`` lets groups
-    share loops.
+    share loops.  ``alike`` has pairs of a root and a cluster that may run in its tiles though it hands nothing to it:
+    which coordinates of the two read the same.
     """
 
     sizes: Callable[[Scop, Cluster, tuple[int, ...], MappingOptions], tuple[int, ...]]
@@ -41,6 +44,7 @@ class Tiling:
     leaves: bool = False
     kept_bytes: int | None = None
     nesting: Nesting | None = None
+    alike: Callable[[Plan, MappingOptions], Mapping[tuple[int, int], isl.Map]] = lambda *_: {}
     fewer_rows: Callable[[Scop, Cluster, tuple[int, ...], tuple[int, ...]], tuple[int, ...] | None] = lambda *_: None
 
 

@@ -9,7 +9,7 @@ import tcomp
 from tcomp.driver import lower
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
-from tcomp.mapping.fusion.fusion import _Fuser
+from tcomp.mapping.fusion.fusion import Fuser
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
@@ -34,6 +34,6 @@ def test_equals_the_reference(name: str, tile: tuple[int, ...] | None) -> None:
 
 
 def test_the_proof_refuses_a_copy_that_lacks_a_writer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Fuser, "_fellow_writers", lambda self, number: set())
+    monkeypatch.setattr(Fuser, "_fellow_writers", lambda self, number: set())
     with pytest.raises(LegalityError, match="S1 read other values of S0"):
         lower(define(UPDATED)["f"], Sizes({"N": 2003}), MappingOptions(tile_sizes=(16,)), CPU)

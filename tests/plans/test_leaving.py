@@ -82,7 +82,7 @@ def test_every_element_is_computed_in_one_tile(last: str, monkeypatch: pytest.Mo
     text = f"def f(float(N,D) X) -> (u, Y) {{ T(n,d) = exp(sqrt(X(n,d)))  u(n) +=! T(n,d)  Y(n,d) = {last} }}"
     assert together(compiled(text, N=4000)) == [{"S0", "S1"}, {"S2"}]
     if "2*n" in last:
-        monkeypatch.setattr(fusion._Fuser, "_keeps_outputs", lambda *_: True)
+        monkeypatch.setattr(fusion.Fuser, "_keeps_outputs", lambda *_: True)
         with pytest.raises(LegalityError, match="lets S1 read other values of S0"):
             compiled(text, N=4000)
 

@@ -30,7 +30,20 @@ class Strips:
         "second caches",
         "A matrix that is smaller is near enough for a second pass, which then has no parts of sums to combine.",
         machine="Zen 3, two threads",
-        how="2026-11-29: A'(Ax) of 2.9 MB (600x600) 0.052 ms, before 0.053 to 0.075; of 1.3 MB 0.034, before 0.027",
+        how=(
+            "2026-11-29: A'(Ax) of 2.9 MB (600x600) 0.052 ms, before 0.053 to 0.075; of 1.3 MB 0.034, before 0.027; "
+            "A'r and Ap of 2.3 MB (540x540) 0.047, before 0.049, of 2.2 MB (520x520) 0.053, before 0.049"
+        ),
+    )
+    of_a_part: int = fitted(
+        2,
+        "strips",
+        "A part of the rows has so many at least: its own sums are written and read for them.",
+        machine="Zen 3, two threads",
+        how=(
+            "2026-11-29: A'r and Ap, doubles, one strip: 193x3001 0.089 ms, before 0.080, 380x700 0.050, before 0.045; "
+            "two: 390x1500 0.079, before 0.086, 450x600 0.040, before 0.049"
+        ),
     )
 
 
