@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
+from tcomp.backends.host import linking
 from tcomp.backends.host.processes import Running, run, started, work_directory
 from tcomp.errors import TargetError
 from tcomp.storage.cache import store
@@ -144,9 +145,15 @@ class Toolchain:
             *self.family.libraries,
         )
 
+    def linker(self, text: str, flags: tuple[str, ...], own_threads: bool) -> str | None:
+        """The linker that makes a kernel's shared object by itself; None where the compiler has to."""
+        alone = self.family is GCC and len(self.command) == 1 and linking.may_do_alone(text, flags)
+        return linking.linker() if alone and (own_threads or not uses_threads(text)) else None
 
-_WRAPPED = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
-_OWN_THREADS = (f"-Wl,{','.join(f'--wrap={name}' for name in _WRAPPED)}",)
+
+_NAMES = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
+_WRAPPED = tuple(f"--wrap={name}" for name in _NAMES)
+_OWN_THREADS = (f"-Wl,{','.join(_WRAPPED)}",)
 """Lets the linker put in place of GNU OpenMP's functions those that ``threads.c`` has."""
 
 _OPENMP_STUBS = """
@@ -210,9 +217,27 @@ def compiling(
     with work_directory() as directory:
         output = directory / "kernel.so"
         command = (*toolchain.command, *arguments, "-o", str(output))
-        place = _SLOTS.value if counted else nullcontext()
-        with place, started(command, text, environment(directory, toolchain.family)) as compiler:
-            yield lambda: _image(toolchain, compiler, output, name)
+        variables = environment(directory, toolchain.family)
+        place, linker = _SLOTS.value if counted else nullcontext(), toolchain.linker(text, flags, own_threads)
+        if linker is None:
+            with place, started(command, text, variables) as compiler:
+                yield lambda: _image(toolchain, compiler, output, name)
+            return
+        steps = linking.steps(linker, toolchain.command, arguments, _WRAPPED, directory, output)
+        with place, started(steps, text, variables) as compiler:
+            yield lambda: _completed(toolchain, arguments, compiler, directory, output, name)
+
+
+def _completed(
+    toolchain: Toolchain, arguments: tuple[str, ...], compiler: Running, directory: Path, output: Path, name: str
+) -> bytes:
+    """The shared object that was linked without libraries, or with them if it needs some."""
+    image = _image(toolchain, compiler, output, name)
+    if linking.is_complete(image):
+        return image
+    command = linking.again(toolchain.command, arguments, directory, output)
+    with started(command, "", environment(directory, toolchain.family)) as linker:
+        return _image(toolchain, linker, output, name)
 
 
 def _image(toolchain: Toolchain, compiler: Running, output: Path, name: str) -> bytes:
@@ -331,6 +356,8 @@ def _display(command: tuple[str, ...]) -> str:
 
 
 def _ending(code: int) -> str:
+    """How a process ended, or what a shell started in it, which adds 128 to signals."""
+    code = 128 - code if code > 128 else code
     if code >= 0:
         return f"exit status {code}"
     with suppress(ValueError):

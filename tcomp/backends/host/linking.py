@@ -1,0 +1,87 @@
+"""Links of kernels that need nothing but the C library of the process: by the linker alone, which reads no library.
+
+A driver of compilers starts two programs more for a link, and looks at all symbols of libm and OpenMP: three quarters
+of its time.  What a kernel misses afterwards tells whether it needs them after all.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import shlex
+import shutil
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+_OBJECT = "kernel.o"
+_FLAGS = ("-shared", "--eh-frame-hdr", "--hash-style=gnu")
+_PRESENT = ("memcpy", "memmove", "memset", "memcmp")
+"""What compilers call of the C library though no text does."""
+
+_WRAPPED = "__wrap_"
+"""How functions begin that the process has where the linker was told to wrap others."""
+
+_HEADER = struct.Struct("<40xQ10xHH")
+_SECTION = struct.Struct("<4xI16xQQI20x")
+_SYMBOL = struct.Struct("<IBxH16x")
+_DYNAMIC_SYMBOLS = 11
+_UNDEFINED = 0
+_GLOBAL = 1
+
+
+@functools.cache
+def linker() -> str | None:
+    """The linker, where it may be called by itself: on Linux for x86-64, where gcc gives it no flags of a processor."""
+    return shutil.which("ld") if sys.platform == "linux" and platform.machine() == "x86_64" else None
+
+
+def may_do_alone(text: str, flags: Sequence[str]) -> bool:
+    """Whether a text is one that a linker may do for without libraries: with no header, nor flags for the link."""
+    return "#include" not in text and not any(flag.startswith(("-Wl,", "-l", "-L")) for flag in flags)
+
+
+def steps(
+    linker: str, compiler: Sequence[str], flags: Sequence[str], wrapped: Sequence[str], directory: Path, output: Path
+) -> tuple[str, ...]:
+    """The command that compiles standard input to an object and links it without libraries.
+
+    Where the linker cannot, the compiler links it, with all of its ``flags``.  ``wrapped`` are flags of the linker.
+    """
+    made = str(directory / _OBJECT)
+    compiled = shlex.join((*compiler, *flags, "-c", "-o", made))
+    linked = shlex.join((linker, *_FLAGS, *wrapped, "-o", str(output), made))
+    otherwise = shlex.join(again(compiler, flags, directory, output))
+    return "/bin/sh", "-c", f"{compiled} && {{ {linked} 2>/dev/null || {otherwise}; }}"
+
+
+def again(compiler: Sequence[str], flags: Sequence[str], directory: Path, output: Path) -> tuple[str, ...]:
+    """The command that links the same object by the compiler."""
+    start = flags.index("-x")
+    return (*compiler, *flags[:start], str(directory / _OBJECT), *flags[start + 3 :], "-o", str(output))
+
+
+def is_complete(image: bytes) -> bool:
+    """Whether all that a shared object misses is in every process that opens it, if its linker read no library."""
+    return all(name in _PRESENT or name.startswith(_WRAPPED) for name in missing(image))
+
+
+def missing(image: bytes) -> Iterator[str]:
+    """The names that a shared object wants others to have, weak ones left out; nothing is said of what is none.
+
+    The layout is that of "Tool Interface Standard: Executable and Linking Format", for 64 bits, low byte first.
+    """
+    try:
+        start, size, count = _HEADER.unpack_from(image)
+        sections = [_SECTION.unpack_from(image, start + number * size) for number in range(count)]
+        for kind, offset, length, link in sections:
+            if kind != _DYNAMIC_SYMBOLS:
+                continue
+            names = sections[link][1]
+            for place in range(offset, offset + length, _SYMBOL.size):
+                name, info, section = _SYMBOL.unpack_from(image, place)
+                if name and section == _UNDEFINED and info >> 4 == _GLOBAL:
+                    yield image[names + name : image.index(b"\0", names + name)].decode()
+    except (struct.error, LookupError, ValueError):
+        return
