@@ -110,3 +110,28 @@ def test_rows_of_the_next_tile_are_fetched_where_they_are_far(middle_cache: int,
 
 def test_rows_whose_steps_are_near_each_other_are_not_fetched() -> None:
     assert not NEXT.search(kernel(LINEAR, {"M": 300, "N": 48, "K": 300}, middle_cache=1 << 15))
+
+
+GRAM = """
+def f(double(K,M) A) -> (C) {
+  x(k,i) = 2 * A(k,i)
+  C(i,j) +=! x(k,i) * x(k,j)
+}"""
+
+
+@pytest.mark.parametrize(("rows", "fetched"), [(402, {12}), (78, set())])
+def test_rows_that_are_read_again_are_fetched_a_line_ahead_if_there_is_room(rows: int, fetched: set[int]) -> None:
+    """Six rows are less than a line of doubles, so that every other tile begins with one of its own.
+
+    A block has 40 steps where tiles are high, and 200 where they are low, for which the nearest cache is too small.
+    """
+    machine = replace(CPU.machine, vector_bytes=32, datapath_bytes=32, registers=16, middle_cache=1 << 19)
+    options = tc.MappingOptions(tile_sizes=(rows, 64))
+    source = lower(define(GRAM)["f"], Sizes({"M": 1200, "K": 1400}), options, replace(CPU, machine=machine)).source.text
+    assert {int(at) for at in NEXT.findall(source)} == fetched
+
+
+@pytest.mark.parametrize("sizes", [(203, 131), (64, 517), (7, 1030)])
+def test_products_of_temporaries_down_their_columns_are_right(sizes: tuple[int, int]) -> None:
+    A = np.random.default_rng(0).integers(-3, 4, sizes).astype("f8")
+    assert (tc.define(GRAM)["f"](A) == 4 * A.T @ A).all()

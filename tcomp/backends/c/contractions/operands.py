@@ -58,8 +58,9 @@ class OperandPlaces:
         return Place(text, own.dtype, own.known_strides, pitches=pitches)
 
     def lies_in_memory(self, read: Read) -> bool:
-        """Whether an operand is read where its tensor lies, and not in a copy or a buffer."""
-        return read not in self._at({}).panels and read.tensor not in self.plan.buffers
+        """Whether an operand is read where its tensor lies, and not in a copy or a buffer of a tile."""
+        buffer = self.plan.buffers.get(read.tensor)
+        return read not in self._at({}).panels and (buffer is None or buffer.space == "global")
 
     def bordered(self, read: Read, corner: Mapping[str, LoopExpr]) -> tuple[Place, Border] | None:
         """The place of a read with a boundary, and what lies outside; None where not all columns do or none.

@@ -44,6 +44,8 @@ class NextTile:
     def distances(self, read: Read, row: int) -> tuple[int, ...]:
         """The elements to fetch, counted from what the first row reads, where rows are ``row`` elements apart.
 
+        They are those of the first loop around that moves by a line.  Where one within it reads the same rows again,
+        which are then near, they are those of the next tile that begins with another line, if there is room for them.
         Nothing where tiles in turn read the same, or steps are near or of several loops.
         """
         storage = self.plan.scop.storages[read.tensor]
@@ -57,14 +59,28 @@ class NextTile:
         apart, *moved = (self._moved(read, loop) for loop in (*steps, *reversed(around)))
         if apart is None or abs(apart) * size < PANEL_COPIES.far_row or not moved[0]:
             return ()
-        far = next((m for m in moved if m is None or abs(m) * size >= LINE_BYTES), None)
-        if far is None:
+        far = next((m for m in moved if not m or abs(m) * size >= LINE_BYTES), None)
+        span = (rows - 1) * row * size
+        if far == 0 and moved[0] and self._stay_near(steps[0], span, size):
+            far = moved[0] * -(-LINE_BYTES // (abs(moved[0]) * size))
+        if not far:
             return ()
         return tuple(far + element for element in range(0, (rows - 1) * row + 1, LINE_BYTES // size))
 
+    def _stay_near(self, steps: For, span: int, size: int) -> bool:
+        """Whether the nearest cache holds what a tile reads in all steps, and what it fetches.
+
+        In a step its rows span so many bytes, its columns are neighbours.
+        """
+        column = max(extents_of(self.nest.column), default=1) * size
+        lines = -(-span // LINE_BYTES) + 1 + span // LINE_BYTES + 1 + -(-column // LINE_BYTES)
+        count = max(extents_of(steps), default=1)
+        return lines * LINE_BYTES * count <= NEXT_BOXES.share_of_a_tile * self.machine.nearest_cache
+
     def _moved(self, read: Read, loop: For) -> int | None:
         """Elements between what the first row reads in neighbouring iterations of a loop; None if not constant."""
-        strides, sizes, moved = self.plan.scop.storages[read.tensor].known_strides, self.plan.scop.sizes, 0
+        buffer, sizes, moved = self.plan.buffers.get(read.tensor), self.plan.scop.sizes, 0
+        strides = self.plan.scop.storages[read.tensor].known_strides if buffer is None else buffer.strides
         corner = self.nest.corner().items()
         arguments = [functools.reduce(_at_corner, corner, argument) for argument in self.nest.call.arguments]
         steps = [step_of(argument, loop.iterator) for argument in arguments]
