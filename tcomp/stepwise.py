@@ -19,6 +19,7 @@ from tcomp.grammar.tree.function import Function
 from tcomp.loops.codegen import generate_loops
 from tcomp.loops.ir import Block, LoopNode, render
 from tcomp.mapping.machines.cpu import LINE_BYTES, Machine
+from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.mapping.machines.fitted.timetiles import TIME_TILING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import schedule
@@ -38,7 +39,7 @@ from tcomp.model.stepwise.wavefronts import Wavefronts, in_wavefronts, prove_wav
 from tcomp.model.terms.sizes import Sizes
 
 _HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
-_SIZE = r"(\d{1,9}) steps x (\d{1,9}) rows(?: x (\d{1,9}) columns)?"
+_SIZE = r"(\d{1,9}) steps x (\d{1,9}) rows(?: x (\d{1,9}) columns)?(?: x (\d{1,9}) lanes)?"
 _TILES = re.compile(rf"^#### piece .*, block (\d{{1,9}}) in tiles of {_SIZE}$", re.MULTILINE)
 _WAVES = re.compile(r"^#### piece .*, for each (.*, )?wave_*(,|$)", re.MULTILINE)
 _LARGEST = 1 << 20
@@ -144,7 +145,8 @@ def heads_of(pieces: Pieces) -> list[str]:
 
 def _size(tiles: TimeTiles) -> str:
     columns = "" if tiles.columns is None else f" x {tiles.columns.width} columns"
-    return f"tiles of {tiles.height} steps x {tiles.width} rows{columns}"
+    lanes = "" if tiles.lanes is None else f" x {tiles.lanes.count} lanes"
+    return f"tiles of {tiles.height} steps x {tiles.width} rows{columns}{lanes}"
 
 
 def _shapes(given: str) -> dict[int, Shape]:
@@ -280,7 +282,10 @@ def _room(machine: Machine, options: MappingOptions) -> Room:
     threads = machine.threads if options.parallel else 1
     lines = machine.nearest_cache // 2 // LINE_BYTES
     columns = TIME_TILING.columns_in_line, TIME_TILING.columns_of_rows
-    return Room(machine.middle_cache // 2, threads * machine.middle_cache, lines, threads, columns)
+    return Room(
+        machine.middle_cache // 2, threads * machine.middle_cache, lines, threads, columns, machine.vector_bytes,
+        machine.nearest_cache // 2, TIME_TILING.rows_in_lanes, THREADS.parallel_instances,
+    )  # fmt: skip
 
 
 _UNFUSED = "isl gave up on this piece with fusion, so there is none"

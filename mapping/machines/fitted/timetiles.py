@@ -42,6 +42,17 @@ class TimeTiling:
             " 0.88, 0.80; in the second one 1.23, 1.14, 1.06"
         ),
     )
+    rows_in_lanes: int = fitted(
+        100,
+        "rows",
+        "Of a tile in a lane of vectors, at least: with fewer, loops that begin and end take longer than their rows.",
+        machine="Zen 3",
+        how=(
+            "2026-11-29, quiet, jacobi-1d of as many doubles, 200 steps, least of many calls, microseconds in lanes and"
+            " step by step: 250 (62 rows) 22.9, 19.5; 500 (125) 31, 36; 800 46, 56; 1200 (on two threads from here)"
+            " 50, 82; 1600 45, 108"
+        ),
+    )
     registers_kept: int = fitted(
         4,
         "vector registers",

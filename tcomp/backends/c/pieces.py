@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tcomp.backends.arguments import arguments_of
 from tcomp.backends.c.frame import parameter, parameters, with_helpers
+from tcomp.backends.c.lanes import LaneTiles
 from tcomp.backends.c.parallel import shared_out
 from tcomp.backends.c.walks import END, FIRST, Walk
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
@@ -44,12 +45,17 @@ def pieces_source(
     flags: Sequence[str], threads: int,
 ) -> Source:  # fmt: skip
     """The kernel of a whole program; ``texts`` has one entry for each piece, in order, and all have those ``needs``."""
-    return _Text(function, pieces, texts, threads).source(needs, machine, tuple(flags))
+    return _Text(function, pieces, texts, needs, machine, threads).source(tuple(flags))
 
 
 class _Text:
-    def __init__(self, function: Function, pieces: Pieces, texts: Sequence[PieceText], threads: int) -> None:
+    def __init__(
+        self, function: Function, pieces: Pieces, texts: Sequence[PieceText], needs: Needs, machine: Machine,
+        threads: int,
+    ) -> None:  # fmt: skip
         self.function = function
+        self.needs = needs
+        self.machine = machine
         self.threads = threads
         self.pieces = pieces
         self.texts = texts
@@ -61,12 +67,24 @@ class _Text:
                 self.offsets[storage.name] = self.shared_bytes
                 self.shared_bytes += -(-max(1, storage.bytes) // _ALIGNMENT) * _ALIGNMENT
 
-    def source(self, needs: Needs, machine: Machine, flags: tuple[str, ...]) -> Source:
+    def source(self, flags: tuple[str, ...]) -> Source:
+        needs, machine = self.needs, self.machine
         whole = Scop(self.pieces.storages, (), self.pieces.sizes)
         arguments = arguments_of(self.function, whole)
         entry = f"tcomp_{self.function.name}"
         lines: list[str] = []
+        tiled = [item for item in blocks_of(self.pieces.body) if isinstance(item, TimeTiles)]
+        together = [self._together(tiles) for tiles in tiled if tiles.lanes is not None]
+        in_lanes = {id(piece) for each in together for piece in each.tiles.pieces}
+        for each in together:
+            lines += [
+                f"static __attribute__((noinline)) void {self._name_of(each)}({', '.join(each.parameters())})",
+                "{",
+            ]
+            lines += [*("  " + line for line in each.lines()), "}"]
         for piece, text in zip(self.pieces.pieces, self.texts, strict=True):
+            if id(piece) in in_lanes:
+                continue
             lines += [f"{self._kind(piece)} {self._name(piece)}({', '.join(self._parameters(piece))})", "{"]
             lines += [*text.lines, "}"]
         lines += [f"int {entry}({', '.join(parameters(arguments))})", "{"]
@@ -76,7 +94,6 @@ class _Text:
         lines += ["  report[2] = 0;"] * bool(needs.checks)
         lines += self._body(self.pieces.body, 1)
         lines += ["  return report[2] != 0;" if needs.checks else "  return 0;", "}"]
-        tiled = [item for item in blocks_of(self.pieces.body) if isinstance(item, TimeTiles)]
         uses_threads = any(t.uses_threads for t in self.texts) or (bool(tiled) and self.threads > 1)
         body = with_helpers("\n".join(lines) + "\n", needs, uses_threads, machine)
         sizes = ", ".join(f"{name} = {value}" for name, value in self.pieces.sizes.items())
@@ -84,10 +101,18 @@ class _Text:
         scratch = max([scratch, *(self.shared_bytes + self.threads * self._own_bytes(tiles) for tiles in tiled)])
         title = f"/* {self.function.name}, specialised to {sizes or 'no sizes'} */\n"
         notes = tuple(text.walk.note for text in self.texts if text.walk is not None)
+        notes += tuple(each.note for each in together)
         return Source(
             title + body, entry, arguments, scratch, tuple(needs.checks), flags, warnings=self.pieces.warnings,
             notes=notes,
         )  # fmt: skip
+
+    def _together(self, tiles: TimeTiles) -> LaneTiles:
+        return LaneTiles(tiles, self.pieces, self.needs, self.machine, self._pointer, _form)
+
+    def _name_of(self, tiles: LaneTiles) -> str:
+        """The name of the function for tiles in lanes."""
+        return f"tcomp_{self.function.name}_tiles{self.numbers[id(tiles.tiles.pieces[0])]}"
 
     def _name(self, piece: Piece) -> str:
         return f"tcomp_{self.function.name}_piece{self.numbers[id(piece)]}"
@@ -143,17 +168,23 @@ class _Text:
             lines = [f"for (long block = {first}; block < {last}; block += {height}) {{"]
             lines.append(f"  const long until = tc_min(block + {height}, {last});")
             return [*lines, *("  " + line for line in self._side_by_side(tiles, -(-(high - low) // tiles.width))), "}"]
+        count = (high - low + 2 * tiles.width - 2) // tiles.width
+        count = count if tiles.lanes is None else self._together(tiles).groups
         # Tiles grow during the steps before ``block + height``, and shrink during those from there on.
         return [
             f"for (long wave = 0, block = {first} - {height}; block < {last}; wave++, block += {height}) {{",
             f"  const long from = tc_max(block, {first}), until = tc_min(block + {2 * height}, {last});",
             f"  const long moved = wave * {tiles.line}L % {tiles.width};",
-            *("  " + line for line in self._side_by_side(tiles, (high - low + 2 * tiles.width - 2) // tiles.width)),
+            *("  " + line for line in self._side_by_side(tiles, count)),
             "}",
         ]
 
     def _side_by_side(self, tiles: TimeTiles, count: int) -> list[str]:
         """Tiles that run at the same time."""
+        if tiles.lanes is not None:
+            together = self._together(tiles)
+            mine = f"scratch + {self.shared_bytes}L + own * {self._own_bytes(tiles)}L"
+            return self._shared([together.call(self._name_of(together), mine)], count)
         step, own = step_parameter(tiles.repeat.index), self._own_bytes(tiles)
         begin = "from" if tiles.leans else "block"
         inner = [f"for (long {step} = {begin}; {step} < until; {step}++) {{", f"  const long past = {step} - block;"]
@@ -179,6 +210,10 @@ class _Text:
             reach = columns.range[1] - columns.range[0] + columns.band.reach(steps)
             parts = f"for (long part = 0; part < {-(-reach // columns.width)}; part++) {{"
             inner = [parts, *("  " + line for line in inner), "}"]
+        return self._shared(inner, count)
+
+    def _shared(self, inner: Sequence[str], count: int) -> list[str]:
+        """So many strips, which threads share."""
         if self.threads == 1 or count == 1:
             head = f"for (long strip = 0; strip < {count}; strip++) {{"
             return ["{", "  const long own = 0;", f"  {head}", *("    " + line for line in inner), "  }", "}"]
@@ -201,6 +236,8 @@ class _Text:
 
     def _own_bytes(self, tiles: TimeTiles) -> int:
         """What each thread needs for itself at most."""
+        if tiles.lanes is not None:
+            return self._together(tiles).own_bytes()
         texts = (self.texts[self.numbers[id(piece)]] for piece in tiles.pieces)
         return max(-(-text.scratch_bytes // _ALIGNMENT) * _ALIGNMENT for text in texts)
 

@@ -21,6 +21,9 @@ from tcomp.model.scop import Scop
 from tcomp.model.stepwise.views import Slice
 from tcomp.model.terms.storages import Storage
 
+WIDEST_IN_LANES = 1 << 16
+"""Rows of tiles in lanes, at most: each thread has memory for so many."""
+
 _SET, _PARAM = isl.dim_type.set, isl.dim_type.param
 
 
@@ -76,7 +79,8 @@ class TimeTiles:
     grows from a line for ``height`` steps, then, ``width`` rows wide at first, shrinks for as many.  Those beside each
     other need nothing of each other and run in parallel; the next ones stand on the lines between them.  Where no
     edge leans, a tile has the same rows at all steps.  Where there are ``columns``, a tile runs over these in parts of
-    as many as given, one after another, each of which leans to the left.
+    as many as given, one after another, each of which leans to the left.  Where there are ``lanes``, so many tiles
+    beside each other run as one.
     """
 
     repeat: Repeat
@@ -87,6 +91,7 @@ class TimeTiles:
     lower: Band
     upper: Band
     columns: Columns | None = None
+    lanes: Lanes | None = None
 
     @property
     def leans(self) -> bool:
@@ -107,6 +112,66 @@ class TimeTiles:
         above it.
         """
         return self.upper.room(self.height) + max(0, self.slack) // 2
+
+    @property
+    def around(self) -> int:
+        """In how many rows, a multiple of the width, tiles in lanes go round: all that they touch, none twice."""
+        assert self.lanes is not None
+        span = self.rows[1] - self.rows[0] + self.lanes.before + self.lanes.behind
+        together = self.width * self.lanes.count
+        return -(-span // together) * together
+
+    @property
+    def fits_lanes(self) -> bool:
+        """Whether tiles are wide enough, and not too wide, for each to have its rows and those around for itself."""
+        return self.lanes is not None and max(self.lanes.before, self.lanes.behind) <= self.width <= WIDEST_IN_LANES
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """What a tile has of a tensor for itself: its rows, with some ``before`` and ``behind`` them that are read.
+
+    ``cut`` names the other dimensions but a folded one, of which there are all ``slots``; rows lie along ``dimension``.
+    """
+
+    cut: Slice
+    dimension: int
+    slots: int
+    before: int
+    behind: int
+    written: bool
+
+    @property
+    def tensor(self) -> str:
+        """The tensor."""
+        return self.cut.tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """``count`` tiles in the lanes of vectors, and what each has for itself.
+
+    ``spans`` has the first row of each statement, and the one behind its last.
+    """
+
+    count: int
+    own: tuple[OwnRows, ...]
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def before(self) -> int:
+        """How many rows before its own a tile reads at most."""
+        return max(rows.before for rows in self.own)
+
+    @property
+    def behind(self) -> int:
+        """How many rows behind its own a tile reads at most."""
+        return max(rows.behind for rows in self.own)
+
+    def widths(self, rows: int, widest: int, threads: int) -> int:
+        """The rows of a tile, at most so many, where each lane of each thread has as many tiles."""
+        together, span = self.count * threads, rows + self.before + self.behind
+        return -(-span // (-(-span // (widest * together)) * together))
 
 
 @dataclass(frozen=True, slots=True)

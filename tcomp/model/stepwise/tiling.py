@@ -19,9 +19,10 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.grammar.tree.forms import combine, interval, to_form
 from tcomp.grammar.tree.function import Index, Statement
-from tcomp.model.accesses import Frame, element_map, reads_with_subscripts
 from tcomp.model.stepwise.cutting import Cutter, Part
-from tcomp.model.stepwise.pieces import Band, Columns, Item, Piece, Pieces, Repeat, TimeTiles
+from tcomp.model.stepwise.distances import Moves, moves_of
+from tcomp.model.stepwise.lanes import OfBlock, is_line, lanes_of
+from tcomp.model.stepwise.pieces import Band, Columns, Item, Lanes, Piece, Pieces, Repeat, TimeTiles
 from tcomp.model.stepwise.rows import runs_along_rows
 
 MOST_STATEMENTS = 8
@@ -34,18 +35,15 @@ LEAST_STRIP = 32
 WIDEST = 8
 """Bytes of an element, at most, where a tile has a slice for each step."""
 
-STEEPEST = 8
-"""Edges that would lean by more elements for each step are given up."""
-
-_SET = isl.dim_type.set
-
 
 @dataclass(frozen=True, slots=True)
 class Room:
     """Bytes of what tiles should stay in: those of a block whose tensors take less are not tiled.
 
     ``lines`` is how many lines of a cache half of the first one holds.  A tile has so many columns for each row where
-    these are neighbours in memory, and so many where each is a row of memory itself.
+    these are neighbours in memory, and so many where each is a row of memory itself.  Tiles in the lanes of vectors of
+    so many bytes stay in ``nearest``, have ``narrowest`` rows at least, and are shared by threads where a wave has
+    ``shared`` instances.
     """
 
     tile: int
@@ -53,15 +51,20 @@ class Room:
     lines: int
     threads: int
     columns: tuple[float, float] = (1.0, 1.0)
+    vector_bytes: int = 0
+    nearest: int = 0
+    narrowest: int = 0
+    shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Steps, rows and columns of a tile; 0 columns are all."""
+    """Steps, rows and columns of a tile; 0 columns are all.  So many ``lanes`` of vectors have a tile each; 0: none."""
 
     height: int
     width: int
     columns: int = 0
+    lanes: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +79,7 @@ class _Block:
     piece: Piece
     rows: tuple[str | int, ...]
     columns: tuple[str | int, ...] | None
-    moves: tuple[_Moves, ...]
+    moves: tuple[Moves, ...]
     rank: int
     length: int
     moves_on: bool
@@ -85,46 +88,6 @@ class _Block:
     def stays(self) -> bool:
         """Whether no row needs anything of another one, so that tiles have straight edges."""
         return all(r.is_subset(isl.Set("{ [t, 0] }")) for r in self.moves[0].between.values())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Moves:
-    """For two statements, by number: how many steps and rows instances of the second follow those of the first."""
-
-    between: Mapping[tuple[int, int], isl.Set]
-    count: int
-
-    def farthest(self, pair: tuple[int, int], slope: int, sign: int) -> int | None:
-        """The largest distance that an edge with a slope does not make up for."""
-        moves = self.between[pair]
-        space = isl.LocalSpace.from_space(moves.get_space())
-        value = isl.Aff.zero_on_domain(space).set_coefficient_val(isl.dim_type.in_, 1, isl.Val(sign))
-        found = moves.max_val(value.set_coefficient_val(isl.dim_type.in_, 0, isl.Val(-slope)))
-        return found.to_python() if found.is_int() else None
-
-    def band(self, sign: int) -> Band | None:
-        """The least slope, and shifts, with which an edge makes up for all distances to one side."""
-        for slope in range(STEEPEST + 1):
-            weights = {pair: self.farthest(pair, slope, sign) for pair in self.between}
-            if any(weight is None for weight in weights.values()):
-                return None
-            shifts = [0] * self.count
-            for _ in range(self.count + 1):
-                before = list(shifts)
-                for (first, second), weight in weights.items():
-                    assert weight is not None
-                    shifts[second] = max(shifts[second], shifts[first] + weight)
-                if shifts == before:
-                    return Band(slope, tuple(shifts))
-        return None
-
-    def is_made_up(self, band: Band, sign: int) -> bool:
-        """Whether an edge leans as far as all distances need."""
-        for (first, second), _ in self.between.items():
-            farthest = self.farthest((first, second), band.slope, sign)
-            if farthest is None or farthest > band.shifts[second] - band.shifts[first]:
-                return False
-        return True
 
 
 def time_tiled(cutter: Cutter, pieces: Pieces, room: Room, shapes: Mapping[int, Shape] | None = None) -> Pieces:
@@ -158,6 +121,8 @@ def prove_tiles(cutter: Cutter, pieces: Pieces) -> None:
             if item.columns is not None:
                 own = len(block.moves) > 1 and item.columns.width >= 1
                 right = right and own and block.moves[1].is_made_up(item.columns.band, -1)
+            if item.lanes is not None:
+                right = right and _lanes(cutter, pieces, block, 0, item.lanes.count) == item.lanes and item.fits_lanes
         if not right:
             size = f"{item.height} steps of {item.width} rows"
             raise LegalityError(f"tiles of {size} of the block over {item.repeat.index} depend on each other")
@@ -174,7 +139,10 @@ def _covers(block: _Block, cutter: Cutter, tiles: TimeTiles) -> bool:
 def worth_tiles(cutter: Cutter, pieces: Pieces, room: Room) -> bool:
     """Whether some block touches more than stays in a cache, or runs along rows."""
     blocks = [item for item in blocks_of(pieces.body) if isinstance(item, Repeat)]
-    return any(_bytes(pieces, block) > room.block or runs_along_rows(cutter, pieces, block) for block in blocks)
+    return any(
+        _bytes(pieces, block) > room.block or runs_along_rows(cutter, pieces, block) or is_line(block)
+        for block in blocks
+    )
 
 
 def blocks_of(body: Sequence[Item]) -> Iterator[Repeat | TimeTiles]:
@@ -195,17 +163,22 @@ def _bytes(pieces: Pieces, repeat: Repeat) -> int:
 
 def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: Shape | None) -> TimeTiles | None:
     total = _bytes(pieces, repeat)
-    along = runs_along_rows(cutter, pieces, repeat)
-    block = _block(cutter, pieces, repeat) if wanted is not None or total > room.block or along else None
-    if block is None or (wanted is None and total <= room.block and not block.stays):
+    asked = wanted is not None or total > room.block
+    along = asked or runs_along_rows(cutter, pieces, repeat) or is_line(repeat)
+    block = _block(cutter, pieces, repeat) if along else None
+    count = 0 if wanted is None else wanted.lanes
+    lanes = None if block is None else _lanes(cutter, pieces, block, room.vector_bytes, count)
+    if block is None or not (asked or block.stays or lanes is not None):
         return None
     lower, upper = block.moves[0].band(1), block.moves[0].band(-1)
     if lower is None or upper is None:
         return None
     rows = _range(block, cutter, block.rows)
     across = block.moves[1].band(-1) if len(block.moves) > 1 else None
-    shape = wanted or _shape(block, cutter, total, room, lower, upper, across, rows)
-    if shape is None:
+    shape = wanted or (None if lanes is None else _in_lanes(block, lanes, room, lower, upper, rows))
+    if shape is None and (asked or block.stays):
+        shape = _shape(block, cutter, total, room, lower, upper, across, rows)
+    if shape is None or (shape.lanes and lanes is None):
         return None
     columns = None
     if shape.columns:
@@ -222,7 +195,35 @@ def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: S
         if piece is None:
             return None
         made.append(piece)
-    return TimeTiles(repeat, tuple(made), shape.height, shape.width, rows, lower, upper, columns)
+    own = lanes if shape.lanes else None
+    tiles = TimeTiles(repeat, tuple(made), shape.height, shape.width, rows, lower, upper, columns, own)
+    return tiles if own is None or tiles.fits_lanes else None
+
+
+def _lanes(cutter: Cutter, pieces: Pieces, block: _Block, vector_bytes: int, count: int) -> Lanes | None:
+    """How tiles of a block run in the lanes of vectors, if they may."""
+    if block.rank != 1 or block.stays:
+        return None
+    domains = [cutter.ranges.domains[n] for n in block.piece.numbers]
+    facts = block.piece.function.statements, block.piece.slices, block.rows, domains
+    return lanes_of(OfBlock(*facts, block.repeat.index, cutter.values), pieces, vector_bytes, count)
+
+
+def _in_lanes(
+    block: _Block, lanes: Lanes, room: Room, lower: Band, upper: Band, rows: tuple[int, int]
+) -> Shape | None:  # fmt: skip
+    """Tiles of which as many as there are lanes stay in the first cache, of about the same number of steps each."""
+    count = max(1, rows[1] - rows[0])
+    rows_of_room = room.nearest // (room.vector_bytes * sum(own.slots for own in lanes.own))
+    for threads in (room.threads, 1):
+        width = lanes.widths(count, max(rows_of_room, 2 * room.narrowest), threads)
+        height = min((width - lower.room(1) - upper.room(1)) // max(1, lower.slope + upper.slope) + 1, block.length)
+        shared = threads == 1 or count * height * len(block.rows) >= room.shared
+        if height < ENOUGH or width < room.narrowest or not shared:
+            continue
+        waves = -(-block.length // height)
+        return Shape(-(-block.length // waves), width, lanes=lanes.count)
+    return None
 
 
 def _shape(
@@ -282,7 +283,7 @@ def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
     rows = [_coordinate(s, fixed[s.target], 0, cutter) for s in statements]
     if any(row is None for row in rows):
         return None
-    moves = _moves(cutter, pieces, piece, statements, [row for row in rows if row is not None])
+    moves = moves_of(cutter, pieces, piece, statements, [row for row in rows if row is not None])
     if moves is None:
         return None
     columns = [_coordinate(s, fixed[s.target], 1, cutter) for s in statements]
@@ -290,7 +291,7 @@ def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
     ranks = [len(s.subscripts) - len(fixed[s.target]) for s in statements]
     across = None
     if len(known) == len(columns) and min(ranks) > 1:
-        across = _moves(cutter, pieces, piece, statements, known)
+        across = moves_of(cutter, pieces, piece, statements, known)
     return _Block(
         repeat, piece, tuple(row for row in rows if row is not None), tuple(known) if across is not None else None,
         (moves,) if across is None else (moves, across), max(ranks), _length(cutter, piece, repeat),
@@ -329,60 +330,3 @@ def _range(block: _Block, cutter: Cutter, coordinates: Sequence[str | int]) -> t
         hull = cutter.ranges.domains[number].hull
         ends.append((coordinate, coordinate) if isinstance(coordinate, int) else hull[coordinate])
     return min(low for low, _ in ends), max(high for _, high in ends) + 1
-
-
-def _moves(
-    cutter: Cutter, pieces: Pieces, piece: Piece, statements: Sequence[Statement], coordinates: Sequence[str | int]
-) -> _Moves | None:  # fmt: skip
-    """What depends on what; None where a statement writes what it reads at another row of the same step."""
-    accesses = [
-        list(_accesses(cutter, pieces, number, statement, coordinate))
-        for number, statement, coordinate in zip(piece.numbers, statements, coordinates, strict=True)
-    ]
-    between: dict[tuple[int, int], isl.Set] = {}
-    for first, earlier in enumerate(accesses):
-        for second, later in enumerate(accesses):
-            found = isl.Set("{ [t, r] : false }")
-            for one, writes in earlier:
-                for other, also in later:
-                    same = one.get_tuple_name(isl.dim_type.out) == other.get_tuple_name(isl.dim_type.out)
-                    if same and (writes or also):
-                        found = found.union(_in_one_block(one.apply_range(other.reverse()).deltas()))
-            if first == second and not found.intersect(isl.Set("{ [0, r] : r != 0 }")).is_empty():
-                return None
-            after = "t >= 0" if first < second else "t >= 1"
-            found = found.intersect(isl.Set(f"{{ [t, r] : {after} }}")).coalesce()
-            if not found.is_empty():
-                between[first, second] = found
-    return _Moves(between, len(statements))
-
-
-def _in_one_block(moves: isl.Set) -> isl.Set:
-    """How many steps and rows apart instances are whose steps around the block are the same."""
-    outer = moves.dim(_SET) - 2
-    for d in range(outer):
-        moves = moves.fix_val(_SET, d, isl.Val(0))
-    return moves.project_out(_SET, 0, outer)
-
-
-def _accesses(
-    cutter: Cutter, pieces: Pieces, number: int, statement: Statement, coordinate: str | int
-) -> Iterator[tuple[isl.Map, bool]]:
-    """From steps and row to the elements that a statement touches there, as they share places; and if it writes."""
-    domain = cutter.ranges.domains[number].domain
-    frame = Frame(domain, cutter.values, cutter.ranges.boxes)
-    names = [f"i{d}" for d in range(domain.dim(_SET))]
-    row = coordinate if isinstance(coordinate, int) else names[statement.indices.index(coordinate)]
-    steps = ", ".join(names[: len(statement.steps)])
-    places = isl.Map(f"{{ {domain.get_tuple_name()}[{', '.join(names)}] -> [{steps}, {row}] }}")
-    write = element_map(frame, statement.target, statement.subscripts)
-    for access, writes in [(write, True), *((r, False) for r in reads_with_subscripts(frame, statement.value, ()))]:
-        elements = places.intersect_domain(domain).reverse().apply_range(access)
-        name = str(access.get_tuple_name(isl.dim_type.out))
-        dimension, kept = pieces.folds.get(name, (-1, 1))
-        if dimension >= 0:
-            rank = access.dim(isl.dim_type.out)
-            dims = [f"x{d}" for d in range(rank)]
-            shared = [f"({x} mod {kept})" if d == dimension else x for d, x in enumerate(dims)]
-            elements = elements.apply_range(isl.Map(f"{{ {name}[{', '.join(dims)}] -> {name}[{', '.join(shared)}] }}"))
-        yield elements, writes
