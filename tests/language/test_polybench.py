@@ -56,3 +56,8 @@ def test_kernels_agree_with_numpy(program: Path) -> None:
 def test_kernels_agree_with_numpy_at_other_sizes(program: Path) -> None:
     for n, m, steps in ((1, 1, 1), (2, 3, 0), (3, 2, 2), (24, 37, 4)):
         run(program, "cpu", n, m, steps)
+
+
+@pytest.mark.parametrize("name", ["trisolv"])
+def test_what_runs_in_blocks_has_several(name: str) -> None:
+    run(next(p for p in PROGRAMS if p.stem == name), "cpu", 270, 1, 1)
