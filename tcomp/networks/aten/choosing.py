@@ -124,6 +124,17 @@ def variance(
     return b.call(n, elements.with_number("divide", len(n.shape)), [total], y=float(count))
 
 
+@rule("aten.var_mean.correction")
+def variance_and_mean(
+    b: Builder, n: Node, *, x: Value, dim: Sequence[int] | None, correction: float | None, keepdim: bool
+) -> list[Value]:
+    axes = _axes(x, dim)
+    kept = [1 if k in axes else extent for k, extent in enumerate(x.shape) if keepdim or k not in axes]
+    each = _inner(n, "variance", kept)
+    mean = b.call(_inner(n, "average", kept), elements.mean(len(x.shape), axes, keepdim), [x])
+    return [variance(b, each, x=x, dim=axes, correction=correction, keepdim=keepdim), mean]
+
+
 @rule("aten.linalg_vector_norm.default")
 def norm(
     b: Builder, n: Node, *, x: Value, dim: Sequence[int] | None, keepdim: bool, dtype: Any, **order: float

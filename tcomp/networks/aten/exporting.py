@@ -232,7 +232,9 @@ class _Walk:
     def parameter(self, argument: str, name: str, tensor: torch.Tensor) -> None:
         """Enter a parameter or a buffer."""
         self.constants[argument] = tensor
-        self.known[argument] = self.builder.weight(name, tensor.numpy())
+        # NumPy has no bfloat16: what computes with floats of 32 bits reads it as those.
+        found = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+        self.known[argument] = self.builder.weight(name, found.numpy())
 
     def as_result(self, value: Value, others: Sequence[Value]) -> Value:
         """A value that is an output; a copy of an input, of a weight, and of what is an output already."""
@@ -276,8 +278,10 @@ class _Walk:
             return False
         self.constants[node.name] = found
         read = [self.constants[a.name] for a in node.all_input_nodes if a.name in self.constants]
-        if str(node.target) in RULES and read and all(one.dtype == torch.float32 for one in (found, *read)):
+        floats = all(one.dtype == torch.float32 and one.numel() for one in (found, *read))
+        if str(node.target) in RULES and read and floats:
             return False
+        found = found.float() if found.dtype == torch.bfloat16 else found
         self.known[node.name] = self.builder.weight(node.name, found.contiguous().numpy())
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,34 @@ def rounded(b: Builder, n: Node, *, x: Value) -> Value:
     """To the nearest whole number, halves to the even one."""
     body, lets = general.ROUNDED, general.ROUNDING.format(x="{a}")
     return b.call(n, pointwise("round", body, [(x.shape, x.dtype)], n.shape, n.dtype, None, lets), [x])
+
+
+@rule("aten.round.decimals")
+def rounded_to(b: Builder, n: Node, *, x: Value, decimals: int) -> Value:
+    """To so many digits behind the point, or, for a negative number, in front of it."""
+    first, last = ("*", "/") if decimals > 0 else ("/", "*")
+    lets = general.ROUNDING.format(x=f"({{a}} {first} power)")
+    body = f"({general.ROUNDED}) {last} power"
+    made = pointwise(
+        f"round_{'to' if decimals > 0 else 'before'}_digit",
+        body,
+        [(x.shape, x.dtype)],
+        n.shape,
+        n.dtype,
+        {"power": "float32"},
+        lets,
+    )
+    return b.call(n, made, [x], power=10.0 ** abs(decimals))
+
+
+@rule("aten.rrelu.default")
+def rrelu(b: Builder, n: Node, *, x: Value, lower: float, upper: float, training: bool, **_: Any) -> Value:
+    """With the mean of the slopes that are drawn in training."""
+    if training:
+        raise n.refuse("draws slopes")
+    body = "{a} >= 0 ? {a} : slope * {a}"
+    made = pointwise("rrelu", body, [(x.shape, x.dtype)], n.shape, n.dtype, {"slope": "float32"})
+    return b.call(n, made, [x], slope=(lower + upper) / 2)
 
 
 @rule("aten.atan2.default")
@@ -108,15 +137,29 @@ def gather(b: Builder, n: Node, *, x: Value, dim: int, index: Value, **_: Any) -
     return b.call(n, made, [x, index])
 
 
+_NORMS = {
+    0.0: ("+=!", "({d} != 0 ? 1.0 : 0.0)", ""),
+    1.0: ("+=!", "abs({d})", ""),
+    2.0: ("+=!", "{d} * {d}", "sqrt({y})"),
+    math.inf: ("max=!", "abs({d})", ""),
+}
+"""How differences are combined, what of each, and what is done to the result."""
+
+
 @rule("aten.cdist.default")
 def cdist(b: Builder, n: Node, *, x1: Value, x2: Value, p: float = 2.0, **_: Any) -> Value:
-    """The Euclidean distance of each row of one tensor from each row of another, from their differences."""
+    """The distance of each row of one tensor from each row of another, from their differences."""
     rank = len(x1.shape)
-    if p != 2 or rank != len(x2.shape) or x1.shape[:-2] != x2.shape[:-2]:
-        raise n.refuse(f"takes {x1.shape} and {x2.shape} by the norm {p:g}", "known is 2, for equal batches")
+    if p not in _NORMS or rank != len(x2.shape) or x1.shape[:-2] != x2.shape[:-2]:
+        raise n.refuse(
+            f"takes {x1.shape} and {x2.shape} by the norm {p:g}", "known are 0, 1, 2 and inf, for equal batches"
+        )
     batch = [*indices(rank - 2)]
     difference = f"({at('X', [*batch, 'm', 'k'])} - {at('V', [*batch, 'n', 'k'])})"
     result = at("Y", [*batch, "m", "n"])
     parameters = [f"{tensor([*batch, 'm', 'k'])} X", f"{tensor([*batch, 'n', 'k'])} V"]
-    lines = [f"{result} +=! {difference} * {difference}", f"{result}  =  sqrt({result})"]
-    return b.call(n, definition(f"cdist_{rank}d", parameters, "Y", lines), [x1, x2])
+    symbol, body, after = _NORMS[p]
+    lines = [f"{result} {symbol} {body.format(d=difference)}"]
+    lines += [f"{result}  =  {after.format(y=result)}"] * bool(after)
+    name = f"cdist_{rank}d" if p == 2 else f"cdist_{rank}d_norm_{p:g}"
+    return b.call(n, definition(name, parameters, "Y", lines), [x1, x2])

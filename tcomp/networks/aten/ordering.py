@@ -164,7 +164,7 @@ def _where(b: Builder, n: Node, x: Value, given: Sequence[tuple[int, Value]], va
     return b.call(n, general.pointwise("put_where", "{a} ? {c} : {b}", kinds, n.shape, n.dtype), [mask, x, values])
 
 
-_REDUCED = {"sum": "+=", "prod": "*=", "amax": "max=", "amin": "min="}
+_REDUCED = {"sum": "+=", "prod": "*=", "amax": "max=", "amin": "min=", "mean": "+="}
 
 
 @rule("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default", "aten.scatter_reduce.two")
@@ -182,8 +182,8 @@ def scatter(
 ) -> Value:
     """``Y(P(i,j),j) = V(i,j)`` along the axis ``dim``, on a copy of ``X``; of several for one place the last counts."""
     letters = [*elements.indices(len(x.shape))]
-    if not letters or (reduce and reduce not in _REDUCED) or not include_self:
-        raise n.refuse(f"reduces by {reduce or 'nothing'} what has {len(letters)} axes, or leaves out what is there")
+    if not letters or (reduce and reduce not in _REDUCED) or (reduce == "mean" and x.dtype != "float32"):
+        raise n.refuse(f"reduces by {reduce or 'nothing'} what has {len(letters)} axes")
     axis = dim % len(letters)
     if any(k != axis and extent > x.shape[k] for k, extent in enumerate(index.shape)):
         raise n.refuse(f"puts by {index.shape} into {x.shape}")
@@ -196,12 +196,34 @@ def scatter(
     lines = [f"{at('Y', letters)} = {at('X', letters)}", f"{at('Y', put)} {symbol} {given} where {', '.join(clauses)}"]
     what = {"=": "put", "+=": "add", "*=": "multiply", "max=": "maximum", "min=": "minimum"}[symbol]
     name = general.typed(f"{what}_along_{len(letters)}d_axis{axis}{'_number' * (src is None)}_{index.dtype}", x.dtype)
+    if reduce == "mean" or (reduce and not include_self):
+        lines = _counted(letters, put, given, clauses, reduce, include_self, x.dtype)
+        name = f"{name}_{reduce}{'' if include_self else '_alone'}"
     parameters = [f"{tensor(letters, x.dtype)} X", f"{tensor([f'P{k}' for k in range(len(own))], index.dtype)} P"]
     if src is None:
         made = definition(name, [*parameters, f"{general.spelled(kind)} v"], "Y", lines)
         return b.call(n, made, [x, index], v=number)
     parameters.append(f"{tensor([f'V{k}' for k in range(len(own))], src.dtype)} V")
     return b.call(n, definition(name, parameters, "Y", lines), [x, index, src])
+
+
+def _counted(
+    letters: Sequence[str], put: Sequence[str], given: str, clauses: Sequence[str], reduce: str, own: bool, dtype: str
+) -> list[str]:
+    """A reduction into elements that counts what each takes: for means, or where what was there does not take part."""
+    total, count, result, before = (at(name, letters) for name in ("T", "C", "Y", "X"))
+    starts = {"amax": general.lowest(dtype), "amin": general.highest(dtype), "prod": "1"}
+    start = before if own else starts.get(reduce, "0")
+    every = f" where {', '.join(f'{c} in 0:{c.upper()}' for c in letters)}"
+    where = f" where {', '.join(clauses)}"
+    mean = f"{total} / {count}" if reduce == "mean" else total
+    return [
+        f"{count} = {'1.0' if own else '0.0'}{every}",
+        f"{total} = {general.spelled(dtype)}({start}){every}",
+        f"{at('C', put)} += 1.0{where}",
+        f"{at('T', put)} {_REDUCED[reduce]} {given}{where}",
+        f"{result} = {count} > 0 ? {mean} : {before}",
+    ]
 
 
 @rule("aten.copy.default")

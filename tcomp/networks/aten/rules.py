@@ -10,7 +10,7 @@ import numpy as np
 
 from tcomp.networks.aten.arithmetic import beside_number, bounded, mixed, total
 from tcomp.networks.aten.choosing import promoted
-from tcomp.networks.aten.resizing import adaptive, nearest
+from tcomp.networks.aten.images.resizing import adaptive, nearest
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
 from tcomp.networks.pieces import behind
@@ -313,7 +313,7 @@ def upsample_nearest2d(b: Builder, n: Node, *, x: Value, output_size: Any, scale
 
 @rule("aten.cat.default")
 def cat(b: Builder, n: Node, *, tensors: Sequence[Value], dim: int) -> Value:
-    parts = [value for value in tensors if value.shape != (0,)]
+    parts = [value for value in tensors if 0 not in value.shape]
     return behind(b, n, [promoted(b, n, one) for one in parts], dim % len(parts[0].shape))
 
 

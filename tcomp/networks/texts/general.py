@@ -40,6 +40,11 @@ def lowest(dtype: str) -> str:
     return "-1.0 / 0.0" if dtype.startswith("float") else str(np.iinfo(dtype).min)
 
 
+def highest(dtype: str) -> str:
+    """What no element of a type is above."""
+    return "1.0 / 0.0" if dtype.startswith("float") else str(np.iinfo(dtype).max)
+
+
 def tensor(letters: Sequence[str], dtype: str = "float32") -> str:
     """A parameter's type; an extent is the capital letter of its index, or what else stands there."""
     return f"{spelled(dtype)}({','.join(c.upper() for c in letters)})" if letters else spelled(dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,53 @@ def _linear(before: int, after: int, factor: float | None, corners: bool) -> Mat
     made = np.zeros((after, before), np.float32)
     np.add.at(made, (np.arange(after), low), 1 - (where - low))
     np.add.at(made, (np.arange(after), np.minimum(low + 1, before - 1)), where - low)
+    return made
+
+
+@rule("aten._upsample_bilinear2d_aa.default", "aten._upsample_bicubic2d_aa.default")
+def smoothed(
+    b: Builder,
+    n: Node,
+    *,
+    x: Value,
+    output_size: Any,
+    align_corners: bool,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> Value:
+    """Made smaller without aliases: each pixel is a mean of all that lie in its place, with weights that fall off."""
+    given = zip(x.shape[2:], n.shape[2:], (scales_h, scales_w), strict=True)
+    falls, reach = (_tent, 1.0) if "bilinear" in n.operator else (_cubic, 2.0)
+    return _by_matrices(b, n, x, [_smooth(*one, align_corners, falls, reach) for one in given])
+
+
+def _tent(x: Matrix) -> Matrix:
+    made: Matrix = np.maximum(1 - np.abs(x), 0)
+    return made
+
+
+def _cubic(x: Matrix) -> Matrix:
+    """Keys' convolution kernel with -0.5, as of images that are made smaller."""
+    a, x = -0.5, np.abs(x)
+    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    made: Matrix = np.where(x < 1, near, np.where(x < 2, far, 0))
+    return made
+
+
+def _smooth(
+    before: int, after: int, factor: float | None, corners: bool, falls: Callable[[Matrix], Matrix], reach: float
+) -> Matrix:
+    """Rows of weights of all pixels near a place, which add up to 1, as PyTorch counts them."""
+    scale = 1 / factor if factor else before / after
+    if corners:
+        scale = (before - 1) / (after - 1) if after > 1 else 0.0
+    support = reach * max(scale, 1.0)
+    made = np.zeros((after, before), np.float32)
+    for k in range(after):
+        middle = scale * (k + 0.5)
+        first, end = max(int(middle - support + 0.5), 0), min(int(middle + support + 0.5), before)
+        weights = falls((np.arange(first, end) - middle + 0.5) / max(scale, 1.0))
+        made[k, first:end] = weights / weights.sum()
     return made
 
 
