@@ -284,12 +284,12 @@ def test_it_is_text() -> None:
             again(text.replace(old, new))
 
 
-@pytest.mark.parametrize(("text", "most"), [(ROUNDED, 640), (FLASH, 420)], ids=["rounded", "flash"])
+@pytest.mark.parametrize(("text", "most"), [(ROUNDED, 530), (FLASH, 400)], ids=["rounded", "flash"])
 def test_a_turn_has_64_products_of_matrices(text: str, most: int) -> None:
     """Of 64 queries and keys, 64 channels and columns, in each warp; nothing is spilled, and no score in memory."""
     turns = counted(made(text, B=16, L=1024, S=1024, D=64, E=64).source, "f_0", "HMMA")
     assert turns.count("HMMA") == 64
     assert turns.count("MUFU.EX2") <= 36
-    assert turns.count("LDL", "STL") == 0
+    assert turns.count("LDL", "STL", "CS2R") == 0, "no sum is cleared in the loop"
     assert (turns.count("LDGSTS"), turns.count("LDG"), turns.count("BAR")) == (8, 0, 2)
     assert turns.total <= most

@@ -60,6 +60,15 @@ static __device__ __forceinline__ void tc_ask16(T *shared, const T *global, cons
 template <int newest>
 static __device__ __forceinline__ void tc_copy_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(newest) : "memory"); }
 #endif
+static __device__ __forceinline__ float tc_max_float32(float a, float b) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
 #ifdef __CUDACC__
 static __device__ __forceinline__ float tc_choose(const bool condition, const float one, const float other) {
   float chosen;
@@ -70,15 +79,6 @@ static __device__ __forceinline__ float tc_choose(const bool condition, const fl
 #else
 #define tc_choose(condition, one, other) ((condition) ? (one) : (other))
 #endif
-static __device__ __forceinline__ float tc_max_float32(float a, float b) {
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 800
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-#else
-  return a > b || a != a ? a : b;
-#endif
-}
 template <class T>
 static __device__ __forceinline__ void tc_put16(T *global, const T *values) {
 #ifndef TC_ANYWHERE
@@ -117,6 +117,21 @@ f_0(
     tc_store_turned(&q_tile[e % 64][e / 64], 68, e % 64 / 8 % 2, tc_load16(&q[16384 * b_b + 64 * i + d]));
   }
   __syncthreads();
+  #pragma unroll
+  for (int own = 0; own < 8; ++own) {  // in front of the first turn
+    m_so_far[own] = -3.4028235e+38f;
+  }
+  #pragma unroll
+  for (int own = 0; own < 8; ++own) {  // in front of the first turn
+    l_so_far[own] = 0.0f;
+  }
+  #pragma unroll
+  for (int own = 0; own < 8; ++own) {  // in front of the first turn
+    #pragma unroll
+    for (int own_1 = 0; own_1 < 4; ++own_1) {
+      a_so_far[own][own_1] = 0.0f;
+    }
+  }
   const float *k_next = k + 32768 * b_b + 64 * (thread / 64) + thread % 64;
   const float *v_next = v + 32768 * b_b + 64 * (4 * thread / 64) + 4 * thread % 64;
   #pragma unroll
@@ -180,7 +195,7 @@ f_0(
         float m_before;
         // m(b, i) max=! s(b, i, j) (8 x 16 threads)
         {
-          m_before = tc_choose(part > 0, m_so_far[4 * i_part + i_part_1], -3.4028235e+38f);
+          m_before = m_so_far[4 * i_part + i_part_1];
         }
         // m starts (8 x 16 threads)
         {
@@ -198,7 +213,7 @@ f_0(
         }
         // e(b, i, j) = exp((s(b, i, j) - m(b, i)) * 0.125) (8 x 16 threads)
         {
-          e_scale[4 * i_part + i_part_1] = expf((m_before - m_so_far[4 * i_part + i_part_1]) * 0.125f);
+          e_scale[4 * i_part + i_part_1] = tc_choose(part > 0, expf((m_before - m_so_far[4 * i_part + i_part_1]) * 0.125f), 0.0f);
         }
       }
     }
@@ -219,7 +234,7 @@ f_0(
       for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {  // rounds of elements, 2 phases in each
         // l starts (8 x 16 threads)
         {
-          l_so_far[4 * i_part + i_part_1] = tc_choose(part > 0, l_so_far[4 * i_part + i_part_1] * e_scale[4 * i_part + i_part_1], 0.0f);
+          l_so_far[4 * i_part + i_part_1] *= e_scale[4 * i_part + i_part_1];
         }
         // l(b, i) +=! e(b, i, j) (8 x 16 threads, 16 to an element)
         float l_so_far_part = 0.0f;
@@ -240,7 +255,7 @@ f_0(
       for (int i_part_1 = 0; i_part_1 < 4; ++i_part_1) {
         #pragma unroll
         for (int d_part = 0; d_part < 4; ++d_part) {
-          a_so_far[4 * i_part + i_part_1][d_part] = (part > 0) ? (a_so_far[4 * i_part + i_part_1][d_part] * e_scale[4 * i_part + i_part_1]) : 0.0f;
+          a_so_far[4 * i_part + i_part_1][d_part] *= e_scale[4 * i_part + i_part_1];
         }
       }
     }
