@@ -13,9 +13,9 @@ import shutil
 import struct
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-_OBJECT = "kernel.o"
 _FLAGS = ("-shared", "--eh-frame-hdr", "--hash-style=gnu")
 _PRESENT = ("memcpy", "memmove", "memset", "memcmp")
 """What compilers call of the C library though no text does."""
@@ -42,24 +42,50 @@ def may_do_alone(text: str, flags: Sequence[str]) -> bool:
     return "#include" not in text and not any(flag.startswith(("-Wl,", "-l", "-L")) for flag in flags)
 
 
-def steps(
-    linker: str, compiler: Sequence[str], flags: Sequence[str], wrapped: Sequence[str], directory: Path, output: Path
-) -> tuple[str, ...]:
-    """The command that compiles standard input to an object and links it without libraries.
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A kernel on its way from a text to a shared object, in a directory of its own.
 
-    Where the linker cannot, the compiler links it, with all of its ``flags``.  ``wrapped`` are flags of the linker.
+    ``compiler`` and its ``flags`` make and link it by themselves; ``wrapped`` are flags of the ``linker``.  ``others``
+    are objects to link with it, of which the commands ``beside`` make some.
     """
-    made = str(directory / _OBJECT)
-    compiled = shlex.join((*compiler, *flags, "-c", "-o", made))
-    linked = shlex.join((linker, *_FLAGS, *wrapped, "-o", str(output), made))
-    otherwise = shlex.join(again(compiler, flags, directory, output))
-    return "/bin/sh", "-c", f"{compiled} && {{ {linked} 2>/dev/null || {otherwise}; }}"
 
+    linker: str
+    compiler: tuple[str, ...]
+    flags: tuple[str, ...]
+    wrapped: tuple[str, ...]
+    directory: Path
+    output: Path
+    others: tuple[Path, ...] = ()
+    beside: tuple[tuple[str, ...], ...] = ()
 
-def again(compiler: Sequence[str], flags: Sequence[str], directory: Path, output: Path) -> tuple[str, ...]:
-    """The command that links the same object by the compiler."""
-    start = flags.index("-x")
-    return (*compiler, *flags[:start], str(directory / _OBJECT), *flags[start + 3 :], "-o", str(output))
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The command that compiles standard input to an object and links it without libraries.
+
+        Where the linker cannot, the compiler links it.
+        """
+        compiled = shlex.join((*self.compiler, *self.flags, "-c", "-o", str(self._object)))
+        objects = (str(self._object), *map(str, self.others))
+        linked = shlex.join((self.linker, *_FLAGS, *self.wrapped, "-o", str(self.output), *objects))
+        started = "".join(f"{shlex.join(command)} & " for command in self.beside)
+        waited = "wait && " if self.beside else ""
+        return (
+            "/bin/sh",
+            "-c",
+            f"{started}{compiled} && {waited}{{ {linked} 2>/dev/null || {shlex.join(self.again)}; }}",
+        )
+
+    @property
+    def again(self) -> tuple[str, ...]:
+        """The command that links the same objects by the compiler."""
+        start = self.flags.index("-x")
+        objects = (str(self._object), *map(str, self.others))
+        return (*self.compiler, *self.flags[:start], *objects, *self.flags[start + 3 :], "-o", str(self.output))
+
+    @property
+    def _object(self) -> Path:
+        return self.directory / "kernel.o"
 
 
 def is_complete(image: bytes) -> bool:

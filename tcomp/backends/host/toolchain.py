@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcomp import debug
-from tcomp.backends.host import linking
+from tcomp.backends.host import linking, sharedfunctions
+from tcomp.backends.host.linking import Link
 from tcomp.backends.host.processes import Running, run, started, work_directory
+from tcomp.backends.host.sharedfunctions import SharedFunctions
 from tcomp.errors import TargetError
 from tcomp.storage.cache import store
 from tcomp.storage.forks import Renewed
@@ -223,21 +225,22 @@ def compiling(
             with place, started(command, text, variables) as compiler:
                 yield lambda: _image(toolchain, compiler, output, name)
             return
-        steps = linking.steps(linker, toolchain.command, arguments, _WRAPPED, directory, output)
-        with place, started(steps, text, variables) as compiler:
-            yield lambda: _completed(toolchain, arguments, compiler, directory, output, name)
+        shared_by = (*toolchain.command, *_COMMON_FLAGS, *toolchain.family.flags)
+        with place, sharedfunctions.shared(text, directory, shared_by, toolchain.identity) as shared:
+            objects = shared.objects, shared.beside
+            link = linking.Link(linker, toolchain.command, arguments, _WRAPPED, directory, output, *objects)
+            with started(link.steps, shared.text, variables) as compiler:
+                yield lambda: _linked(toolchain, link, shared, compiler, name)
 
 
-def _completed(
-    toolchain: Toolchain, arguments: tuple[str, ...], compiler: Running, directory: Path, output: Path, name: str
-) -> bytes:
+def _linked(toolchain: Toolchain, link: Link, shared: SharedFunctions, compiler: Running, name: str) -> bytes:
     """The shared object that was linked without libraries, or with them if it needs some."""
-    image = _image(toolchain, compiler, output, name)
+    image = _image(toolchain, compiler, link.output, name)
+    shared.keep()
     if linking.is_complete(image):
         return image
-    command = linking.again(toolchain.command, arguments, directory, output)
-    with started(command, "", environment(directory, toolchain.family)) as linker:
-        return _image(toolchain, linker, output, name)
+    with started(link.again, "", environment(link.directory, toolchain.family)) as linker:
+        return _image(toolchain, linker, link.output, name)
 
 
 def _image(toolchain: Toolchain, compiler: Running, output: Path, name: str) -> bytes:
