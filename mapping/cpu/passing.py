@@ -2,6 +2,7 @@
 
 ``y(i) += A(i,j) * x(j)`` has a sum for each row of ``A``, ``s(j) += A(i,j) * r(i)`` one for each column, to which each
 row adds.  All that each needs of a row, and what it hands to others for the same row, can be there when the row is.
+So can the row itself, where a statement makes it element by element.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def passing_together(machine: Machine, plan: Plan, parts: bool) -> list[tuple[Pa
             needs = coordinate_dependences(plan.scop, plan.clusters, plan.scop.flow)
         others = users.keys() - {p.cluster for p in every}
         together = _together([p for p in usable if not successors[p.cluster] & others], successors, needs)
-        found += [together] if len(together) > 1 else []
+        makers = {home[s.name].number for s in plan.scop.users[storage] if s.target == storage}
+        if len(together) > 1 and makers <= {p.cluster for p in together}:
+            found.append(together)
     return found
 
 
@@ -89,7 +92,7 @@ def _is_far(machine: Machine, storage: Storage) -> bool:
     """Whether a storage is a matrix that no cache keeps, with rows one after another of which one keeps a strip."""
     strip = STRIPS.rows * max(storage.strides, default=0) * storage.dtype.itemsize
     return (
-        storage.role == "input"
+        storage.role in ("input", "output")
         and storage.opened is None
         and len(storage.strides) > 1
         and sorted(storage.strides)[0] == 1
@@ -106,9 +109,11 @@ def _row_dimension(storage: Storage) -> int:
 def _passing(scop: Scop, cluster: Cluster, storage: str) -> Passing | None:
     """How a cluster passes over the rows of a storage, each element of which it reads once; None if it does not."""
     main = main_statement(scop, cluster)
+    row = _row_dimension(scop.storages[storage])
+    if main.target == storage:
+        return _making(scop, cluster, main, row)
     if main.kind != "update" or not main.plain or main.tile_rank or main.coordinates == 0 or ranges_of(main.value):
         return None
-    row = _row_dimension(scop.storages[storage])
     reads = [e for e in walk(main.value) if isinstance(e, Read) and e.tensor == storage]
     subscripts = {r.subscripts[row] for r in reads}
     used = {frozenset[str]().union(*map(indices_in, r.subscripts)) for r in reads}
@@ -130,6 +135,18 @@ def _passing(scop: Scop, cluster: Cluster, storage: str) -> Passing | None:
     return Passing(cluster.number, None, steps, rows) if steps else None
 
 
+def _making(scop: Scop, cluster: Cluster, main: ScopStatement, row: int) -> Passing | None:
+    """How a cluster passes over the rows of a matrix that it makes element by element."""
+    positions = cluster.coordinates[main.name]
+    alone = main.kind == "assign" and len(cluster.statements) == 1
+    if not alone or not main.plain or main.tile_rank or row not in positions:
+        return None
+    rank = len(main.subscripts)
+    written = isl.UnionMap.from_map(main.write.reset_tuple_id(isl.dim_type.out))
+    elements = as_map(coordinate_map(scop, cluster).reverse().apply_range(written), cluster.rank, rank)
+    return Passing(cluster.number, positions.index(row), 0, _dimension(elements, row))
+
+
 def _steps_of_parts(scop: Scop, main: ScopStatement, subscript: Expr) -> int:
     """Rows of a part of a sum, if parts are whole strips; else 0."""
     form = to_form(subscript, scop.sizes)
@@ -144,7 +161,12 @@ def _rows(scop: Scop, cluster: Cluster, main: ScopStatement, storage: str, row: 
     reads = union_map([r.reset_tuple_id(isl.dim_type.out) for r in main.reads if storage_of(r) == storage])
     rank = len(scop.storages[storage].strides)
     elements = as_map(coordinate_map(scop, cluster).reverse().apply_range(reads), cluster.rank, rank)
-    behind = elements.project_out(isl.dim_type.out, row + 1, rank - row - 1)
+    return _dimension(elements, row)
+
+
+def _dimension(elements: isl.Map, row: int) -> isl.Map:
+    """One dimension of elements."""
+    behind = elements.project_out(isl.dim_type.out, row + 1, elements.dim(isl.dim_type.out) - row - 1)
     return behind.project_out(isl.dim_type.out, 0, row).coalesce()
 
 

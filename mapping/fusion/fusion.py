@@ -202,7 +202,7 @@ class Fuser:
             trial = self._footprints(order, members, sizes)
             given_up = {d for f in trial.values() if f.ratio > 1 for d in f.free}
             if given_up:
-                readers = self.successors[candidate] & {*order}
+                readers = set() if (order[-1], candidate) in self.alike else self.successors[candidate] & {*order}
                 if growing and self.tiling.prepares and prepares(self.scop, self.clusters, candidate, readers):
                     return "it makes operands of a contraction, once for all tiles"
                 shared = given_up if growing and together else set()

@@ -128,6 +128,9 @@ def beside(results: str, *body: str, dtype: str = "double") -> tc.Operation:
         ("w, s", [DOWN, ACROSS, "u +=! q(i)", "w(i) = q(i) * u"], 2),
         ("s, q", [DOWN, "q(i) +=! A(i,j) * x(j) where j in 0:min(i+1,N)"], 2),
         ("s, q", ["b(i) = 2 * r(i)", "s(j) +=! b(i) * A(i,j)", ACROSS], 3),
+        ("B, s", ["B(i,j) = A(i,j) * r(i)", "s(j) +=! B(i,j)"], 2),
+        ("B, s, q", ["B(i,j) = A(i,j) - x(j)", "s(j) +=! r(i) * B(i,j)", "q(i) +=! B(i,j) * s(j)"], 2),
+        ("B, s, q", ["q(i) +=! A(i,j)", "B(i,j) = A(i,j) - q(i)", "s(j) +=! B(i,j)"], 3),
     ],
 )
 def test_products_that_hand_nothing_on_share_a_pass(
@@ -163,6 +166,7 @@ def test_rows_lie_as_the_caller_has_them(all_matrices: None, dtype: str, layout:
         ("s", ["q(i) +=! A(i,j)", "u +=! q(i)", "s(j) +=! A(i,j) * u"]),
         ("s, q", ["s(j) +=! r(i) * A(i,j) where i in 5:M", ACROSS]),
         ("s, q", ["s(j) +=! r(i) * A(M-1-i,j)", ACROSS]),
+        ("B, s, q", ["B(i,j) = 2 * A(i,j)", "s(j) +=! B(M-1-i,j)", "q(i) +=! B(i,j)"]),
     ],
 )
 def test_what_waits_or_has_other_rows_keeps_its_pass(results: str, body: list[str]) -> None:
