@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tcomp import MappingOptions, define
 from tcomp.backends.simulator.report import FindingKind
-from tcomp.backends.simulator.simulation import Order, Settings
+from tcomp.backends.simulator.simulation import Order, Settings, load
 from tcomp.backends.source import Launch, Temporary, TensorMap
 from tcomp.values.operators import DTYPES
 from tests.cuda.simulated import NEEDS_COMPILER, Array, Example, Tensor, out, whole
@@ -146,10 +148,26 @@ def test_boxes_of_tensors_are_tracked_alike(order: Order) -> None:
     assert finding.other is not None and finding.other.line == longer.line("tc_tensor_copy2")
 
 
-def test_parts_of_the_rows_of_a_triangle() -> None:
+@pytest.mark.parametrize("stages", [2, 1], ids=["asynchronously", "through registers"])
+def test_parts_of_the_rows_of_a_triangle(stages: int) -> None:
     triangle = define("def triangle(float(N) A) -> (T) { T(i) +=! A(r) where i in 0:N, r in 0:i }").triangle
     a = whole((40,))
-    options = MappingOptions(split_reduction=8, reduction_tile=2)
+    options = MappingOptions(split_reduction=8, reduction_tile=2, stages=stages)
     kernel = triangle.compile(a, options=options, target="simulator")
-    assert "tc_ask" in kernel.source
+    assert ("tc_ask" in kernel.source) == (stages > 1)
     np.testing.assert_array_equal(kernel(a), np.cumsum(a) - a)
+
+
+def test_whoever_reads_what_came_through_registers_is_accused() -> None:
+    triangle = define("def triangle(float(N) A) -> (T) { T(i) +=! A(r) where i in 0:N, r in 0:i }").triangle
+    options = MappingOptions(split_reduction=8, reduction_tile=2, stages=1)
+    source = triangle.compile(sizes={"N": 40}, options=options, target="simulator").compilation.source
+    wrong = source.text.replace("if (2 * part_tile + 2 <= t_part)", "if (2 * part_tile + 1 <= t_part)")
+    assert wrong != source.text
+    a, t = whole((40,)), np.zeros(40, "float32")
+    addresses = [{"A": a, "T": t}[n.name].__array_interface__["data"][0] for n in source.arguments]
+    report = load(replace(source, text=wrong)).run(addresses)
+    (found,) = report.findings
+    assert (found.kind, found.buffer) == (FindingKind.UNINITIALISED, "T_acc0_parts_tile"), str(report)
+    assert "copied from where nobody wrote" in str(found) and report.total == found.count
+    assert not load(source).run(addresses).findings

@@ -23,6 +23,8 @@ from tcomp.backends.simulator.text import SharedArray
 from tcomp.backends.source import Launch
 
 _KINDS = tuple(FindingKind)
+_BROUGHT, _COPIED, _UNLESS_COPY = 1, 2, 3
+_FETCH = "fetch "
 _RIVALS = ("a read by", "a write by", "an atomic operation of")
 _ACCESSES: tuple[AccessName, ...] = ("read", "write", "atomic")
 
@@ -66,16 +68,25 @@ class Names:
         return name + "".join(reversed(indices))
 
 
-def findings_of(structures: Sequence[FindingStructure], launch: Launch, names: Names) -> tuple[Finding, ...]:
-    """The findings in one kernel, one for each kind, line and buffer."""
+def findings_of(
+    structures: Sequence[FindingStructure], total: int, launch: Launch, names: Names
+) -> tuple[tuple[Finding, ...], int]:
+    """The findings in one kernel, one for each kind, line and buffer, and how many there are with those that repeat.
+
+    ``total`` is without reads of global memory that nobody wrote.  Of these, copies of it are no findings.
+    """
     names.places.learn([s for f in structures for s in (f.site, f.other_site)])
     found: dict[tuple[FindingKind, int | None, str], Finding] = {}
     for structure in structures:
         finding = _finding(structure, launch, names)
+        if finding.kind is FindingKind.UNINITIALISED and structure.detail == _UNLESS_COPY:
+            if (finding.statement or "").startswith(_FETCH):
+                continue
+            total += finding.count
         key = (finding.kind, finding.line, finding.buffer)
         before = found.get(key)
         found[key] = finding if before is None else replace(before, count=before.count + finding.count)
-    return tuple(found.values())
+    return tuple(found.values()), total
 
 
 def _finding(structure: FindingStructure, launch: Launch, names: Names) -> Finding:
@@ -122,7 +133,9 @@ def _finding(structure: FindingStructure, launch: Launch, names: Names) -> Findi
             detail = f"not ordered with {_RIVALS[structure.detail]} another {_rival(kind)}"
         case FindingKind.UNINITIALISED:
             element = names.element(structure.buffer, structure.offset)
-            if structure.detail:
+            if structure.detail == _COPIED:
+                detail = "which was copied from where nobody wrote"
+            elif structure.detail == _BROUGHT:
                 other = _party(structure.other, names.places.at(structure.other_site))
                 detail = "which an asynchronous copy brought from where nobody wrote"
             elif structure.other_site:

@@ -196,8 +196,9 @@ class Simulation:
             if settings.counting:
                 counts = runtime.counts(max(self._line_flops, default=-1) + 1)
                 counted[number].append(counts_of(*counts, launch, names, self._line_flops))
-            if structures:
-                return findings_of(structures, launch, names), total, self._in_all(counted)
+            findings, total = findings_of(structures, total, launch, names)
+            if findings:
+                return findings, total, self._in_all(counted)
         return (), 0, self._in_all(counted) if settings.counting else ()
 
     def _in_all(self, counted: Sequence[Sequence[KernelCounts]]) -> tuple[KernelCounts, ...]:

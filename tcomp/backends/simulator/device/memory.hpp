@@ -87,6 +87,30 @@ static bool noted_as_missing(const Buffer *buffer, const Cell *cell) {
   return true;
 }
 
+// A copy through registers is an ordinary read and a store.  So what nobody wrote gets a pattern that values do not have
+// (a NaN of its own), by which it is known wherever it was copied to; whoever reads it there is to blame.  Python drops
+// the finding of a read that is a copy.  Elements of fewer bytes have no such pattern.
+static const u32 MARK = 0x7fe5c3a1;
+
+static TC_COLD void mark_as_unwritten(const Buffer *buffer, const Cell *cell) {
+  u32 bytes = 1u << buffer->shift;
+  address_t at = buffer->start + ((address_t)(cell - buffer->cells) << buffer->shift);
+  for (u32 i = 0; i < bytes; i += (u32)sizeof MARK) memcpy((void *)(at + i), &MARK, sizeof MARK);
+  if (!run.marked || bytes < run.marked) run.marked = bytes;
+}
+
+static TC_COLD void check_mark(const Buffer *buffer, address_t at, u32 size, u32 site) {
+  for (address_t element = at; element + run.marked <= at + size; element += run.marked) {
+    bool marked = buffer->cells[(element - buffer->start) >> buffer->shift].write_time >= buffer->first_valid;
+    for (u32 i = 0; i < run.marked && marked; i += (u32)sizeof MARK)
+      marked = !memcmp((void *)(element + i), &MARK, sizeof MARK);
+    if (!marked) continue;
+    Finding finding = describe_access(UNINITIALISED, buffer, (i64)(element - buffer->start), size, LOAD, site);
+    finding.detail = COPIED_UNWRITTEN;
+    add_finding(finding);
+  }
+}
+
 static TC_COLD void check_read_slowly(const Buffer *buffer, Cell *cell, u32 size, u32 site) {
   bool written = cell->write_time >= buffer->first_valid;
   if (!written && noted_as_missing(buffer, cell)) return;
@@ -95,8 +119,13 @@ static TC_COLD void check_read_slowly(const Buffer *buffer, Cell *cell, u32 size
     Finding finding = describe_access(UNINITIALISED, buffer, (i64)offset, size, LOAD, site);
     if (written) finding.other_site = cell->write_site;
     finding.other = place_of(run.threads[cell->writer & THREAD_BITS]);
-    finding.detail = written && !(cell->writer & IS_PENDING);
+    if (written && !(cell->writer & IS_PENDING)) finding.detail = BROUGHT_UNWRITTEN;
+    bool marked = !written && finding.buffer >= 0 && (1u << buffer->shift) >= sizeof MARK;
+    if (marked) finding.detail = UNWRITTEN_UNLESS_COPY;
     add_finding(finding);
+    if (!marked) return;
+    mark_as_unwritten(buffer, cell);
+    run.total_findings--;  // until Python knows whether it is a copy
     return;
   }
   if (other_block(buffer, cell->write_time, cell->writer)) {
@@ -262,6 +291,7 @@ static TC_HOT void load(address_t at, u32 size, u32 site) {
   const Buffer *buffer = admit(at, size, LOAD, site);
   if (!buffer || !buffer->cells) return;
   if (TC_UNLIKELY(run.chunks_filled) && read_filled(at, size, site)) return;
+  if (TC_UNLIKELY(run.marked)) check_mark(buffer, at, size, site);
   Cell *cell = buffer->cells + ((at - buffer->start) >> buffer->shift);
   Cell *end = cell + (((size - 1) >> buffer->shift) + 1);
   for (; cell != end; cell++) read_cell(buffer, cell, size, site);

@@ -162,6 +162,8 @@ TC_API void tc_sim_launch(const Launch *launch) {
   run.launch = *launch;
   run.launch_first = run.now + 1;
   run.barriers = run.collectives = run.counted = 0;
+  run.finding_count = 0;
+  run.total_findings = 0;
   memset(run.line_counts, 0, (run.settings.line_count + 1) * sizeof(u64));
   run.block_starts.count = run.block_numbers.count = 0;
   for (u32 i = 0; i < run.settings.buffer_count; i++) run.settings.buffers[i].scope_first = run.launch_first;

@@ -39,6 +39,10 @@ enum Kind : u32 {  // the order of FindingKind in report.py
   COPY_LEFT,
 };
 
+// What an uninitialised read is, as in findings.py: one before a copy is waited for, or of what nobody wrote and a copy
+// brought there, asynchronously or through registers; or it is none if it is such a copy itself.
+enum Unwritten : u32 { UNWRITTEN_OR_PENDING, BROUGHT_UNWRITTEN, COPIED_UNWRITTEN, UNWRITTEN_UNLESS_COPY };
+
 enum Access : u32 { LOAD, STORE, ATOMIC };
 
 enum Role : u32 { INPUT, UNWRITTEN, WRITTEN, SHARED, OUTSIDE };
@@ -232,6 +236,7 @@ struct Run {
   u32 chunks_filled;     // whether a tensor copy filled some of its memory
   address_t copied_from; // while a copy to shared memory reads: from here, else 0
   u32 missing;           // a bit for each byte that it found, and nobody wrote
+  u32 marked;            // bytes of the smallest element that was marked as never written, 0 for none
   u64 barriers;
   u64 collectives;
   u64 counted;
