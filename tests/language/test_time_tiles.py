@@ -212,3 +212,10 @@ def test_edges_must_lean_in_blocks_in_blocks_too() -> None:
     A = np.random.default_rng(7).random((40, 5))
     with pytest.raises(LegalityError, match="depend on each other"):
         tc.define(text).f.compile(A, 9, 2, plan=plan.replace(size, "tiles of 9 steps x 5 rows"))
+
+
+def test_loads_and_stores_of_rows_are_distances_from_one_pointer() -> None:
+    body = tiled(STENCILS["heat-3d"], {"N": 13, "T": 7}, 12000).source.text
+    assert "tc_near0 - 13)" in body or "tc_near0 + 13)" in body
+    assert "(tc_to + 39)" in body
+    assert "tc_near1" not in body

@@ -7,19 +7,20 @@ six.  The last vector of a row overlaps the one before it, where nothing is read
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tcomp.backends.c.vectors.types import vector_type
 from tcomp.backends.c.vectors.values import ELEMENTS, VectorSpeller, neighbours
-from tcomp.backends.dialect import bare
+from tcomp.backends.dialect import C_STORAGE_TYPES, bare
 from tcomp.backends.spelling import Speller, loop_text
-from tcomp.grammar.tree.forms import Form, to_form
+from tcomp.grammar.tree.forms import Form, combine, to_form
 from tcomp.grammar.tree.function import Expr, Index, Read, depends_on_data, walk
 from tcomp.loops.ir import Execute, For, LoopExpr, LoopNode, Number, Operation, Scope, Variable, substitute, variables
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.timetiles import TIME_TILING
 from tcomp.mapping.plan.values import Plan
-from tcomp.model.scop import ScopStatement
+from tcomp.model.scop import Scop, ScopStatement
+from tcomp.values.operators import DType
 
 _ROW, _LAST = "tc_row", "tc_rows_end"
 
@@ -105,26 +106,37 @@ class SharedRows:
     def _vectors(self, count: int) -> list[str] | None:
         """A vector of each of so many rows; None if the statement is more than arithmetic."""
         dtype, shared = self.statement.value.dtype, self.shared(count)
-        kind, found, loaded = vector_type(dtype, self.lanes), [], set[str]()
-        stores = []
+        kind, loaded = vector_type(dtype, self.lanes), set[str]()
+        first = self._speller(0)
+        near = _Near(first.scop, dtype)
+        target = first.written(self.statement.target, self.statement.subscripts)
+        loads, stores = [f"{C_STORAGE_TYPES[dtype.name]} *const tc_to = &{target};"], []
         for r in range(count):
             scalar = self._speller(r)
-            moved = {read: self._moved(place, r) for read, place in self.places.items()}
-            own: dict[Expr, str] = {read: shared[place] for read, place in moved.items() if place in shared}
             plain = VectorSpeller(scalar, self.along, self.lanes)
-            for read, name in own.items():
+            own: dict[Expr, str] = {}
+            for read, place in self.places.items():
+                moved = self._moved(place, r)
+                text = plain.value(read, dtype)
+                if text is not None:
+                    own[read] = near.text(text, moved, kind)
+                if moved not in shared:
+                    continue
+                name = shared[moved]
                 if name not in loaded:
-                    text = plain.value(read, dtype)
                     if text is None:
                         return None
-                    found.append(f"const {kind} {name} = {text};")
+                    loads.append(f"const {kind} {name} = {own[read]};")
                     loaded.add(name)
+                own[read] = name
             value = replace(plain, loaded=own).value(self.statement.value, dtype)
+            apart = VectorSpeller(first, self.across, self.lanes).write_stride(self.statement)
             if value is None or plain.write_stride(self.statement) != 1:
                 return None
-            target = scalar.written(self.statement.target, self.statement.subscripts)
-            stores.append(f"*({kind} *)&{target} = {bare(value)};")
-        return [*found, *stores]
+            there = f"&{scalar.written(self.statement.target, self.statement.subscripts)}"
+            there = f"(tc_to + {r * apart})" if apart is not None else there
+            stores.append(f"*({kind} *){there} = {bare(value)};")
+        return [*near.lines, *loads, *stores]
 
     def _element(self, r: int) -> str:
         speller = self._speller(r)
@@ -145,6 +157,36 @@ class SharedRows:
 
     def _reads_itself(self) -> bool:
         return any(tensor == self.statement.target for tensor, _ in self.places.values())
+
+
+@dataclass(slots=True)
+class _Near:
+    """What is loaded, as so many elements from a pointer that is computed once.
+
+    gcc 12 makes no constants of distances between elements that are spelled one by one: it computes each address, and
+    has no registers left for these.
+    """
+
+    scop: Scop
+    dtype: DType
+    pointers: dict[tuple[str, frozenset[tuple[object, int]]], tuple[str, int]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def text(self, load: str, place: _Place, kind: str) -> str:
+        """The load of a vector, whose first element has a place, from the pointer of those that move like it."""
+        tensor, forms = place
+        strides, begin = self.scop.storages[tensor].known_strides, f"*(const {kind} *)&"
+        if not load.startswith(begin) or None in strides:
+            return load
+        form = combine([(f, s) for f, s in zip(forms, strides, strict=True) if s is not None], 0)
+        key = tensor, frozenset(form.terms)
+        if key not in self.pointers:
+            name = f"tc_near{len(self.pointers)}"
+            self.pointers[key] = name, form.constant
+            element = C_STORAGE_TYPES[self.dtype.name]
+            self.lines.append(f"const {element} *const {name} = &{load.removeprefix(begin)};")
+        name, constant = self.pointers[key]
+        return f"*(const {kind} *)({name} + {form.constant - constant})".replace("+ -", "- ")
 
 
 def shared_rows(loop: For, plan: Plan, machine: Machine, spell: Spell) -> tuple[SharedRows, tuple[int, ...]] | None:
