@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tcomp.errors import NetworkError
+from tcomp.errors import Diagnostic, NetworkError
 from tcomp.networks import aten, onnx  # noqa: F401  (they fill the table of rules)
 from tcomp.networks.importing import RULES
 from tcomp.networks.network import Call, Definition, Network, Value
@@ -69,7 +69,14 @@ def from_torch(module: Any, example: Any, name: str = "network", *, fallback: It
     """
     from tcomp.networks.aten.exporting import network_of  # noqa: PLC0415  (it imports torch)
 
+    _check_name(name)
     return network_of(module, tuple(example) if isinstance(example, (tuple, list)) else (example,), name, fallback)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        wrong = f"the name of the network is a {type(name).__name__}, and no text"
+        raise NetworkError(Diagnostic(wrong, hint="several inputs are given as one tuple: from_torch(module, (x, y))"))
 
 
 def read_exported(path: str | os.PathLike[str], name: str = "network", *, fallback: Iterable[str] = ()) -> Network:

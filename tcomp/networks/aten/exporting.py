@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from tcomp.autograd.operators import operation_behind
 from tcomp.errors import Diagnostic, NetworkError
+from tcomp.networks.aten import complexes
 from tcomp.networks.aten.decomposing import constant, simplified, without
 from tcomp.networks.aten.single import import_single
 from tcomp.networks.importing import RULES, Builder, Node
@@ -165,7 +166,10 @@ def _network(program: ExportedProgram, name: str, fallback: frozenset[str]) -> N
         if node.op == "placeholder" and node.name not in walk.known:
             if not node.users and not isinstance(node.meta.get("val"), torch.Tensor):
                 continue  # a number, a text or None, as which torch has exported the module
-            walk.known[node.name] = walk.builder.add(node.name, *_type(node), "input")
+            dtype, shape = _type(node)
+            if dtype.startswith("complex"):
+                raise NetworkError(Diagnostic(f"{node.name} is {dtype}", hint="let the module take two tensors"))
+            walk.known[node.name] = walk.builder.add(node.name, dtype, shape, "input")
         elif node.op == "call_function":
             walk.call(node)
         elif node.op == "output":
@@ -225,19 +229,28 @@ class _Walk:
     def __init__(self, builder: Builder, fallback: frozenset[str]) -> None:
         self.builder = builder
         self.fallback = fallback
-        self.known: dict[str, Value] = {}
+        self.known: dict[str, Any] = {}
         self.several: dict[str, list[Value]] = {}
         self.constants: dict[str, Any] = {}
 
     def parameter(self, argument: str, name: str, tensor: torch.Tensor) -> None:
         """Enter a parameter or a buffer."""
         self.constants[argument] = tensor
-        # NumPy has no bfloat16: what computes with floats of 32 bits reads it as those.
+        self.known[argument] = self._weight(name, tensor)
+
+    def _weight(self, name: str, tensor: torch.Tensor) -> Any:
+        """What is known before any input; of bfloat16, which NumPy does not have, as floats of 32 bits."""
+        if tensor.is_complex():
+            return complexes.weight(self.builder, name, tensor.resolve_conj().numpy())
         found = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-        self.known[argument] = self.builder.weight(name, found.numpy())
+        return self.builder.weight(name, found.contiguous().numpy())
 
     def as_result(self, value: Value, others: Sequence[Value]) -> Value:
         """A value that is an output; a copy of an input, of a weight, and of what is an output already."""
+        if isinstance(value, complexes.Complex):
+            raise NetworkError(
+                Diagnostic("the module returns complex numbers", hint="return torch.view_as_real of them")
+            )
         if value.role == "temporary" and value not in others:
             return value
         node = Node(f"{value.name}_result", "output", {}, value.shape, value.dtype)
@@ -256,11 +269,12 @@ class _Walk:
             made = _outside(self.builder, node, self.known)
             if not isinstance(node.meta.get("val"), (list, tuple)):
                 (made,) = made
-        elif (own := operation_behind(node.target)) is not None:
-            made = _own(self.builder, node, own, self.known)
+        elif (operation := operation_behind(node.target)) is not None:
+            made = _own(self.builder, node, operation, self.known)
         else:
             try:
-                made = import_single(self.builder, _node(node, self.known))
+                own = _node(node, self.known)
+                made = (complexes.import_complex if complexes.concerns(own) else import_single)(self.builder, own)
             except NetworkError as error:
                 raise _RefusedError(node.target, error) from error
         if isinstance(made, list):
@@ -281,8 +295,7 @@ class _Walk:
         floats = all(one.dtype == torch.float32 and one.numel() for one in (found, *read))
         if str(node.target) in RULES and read and floats:
             return False
-        found = found.float() if found.dtype == torch.bfloat16 else found
-        self.known[node.name] = self.builder.weight(node.name, found.contiguous().numpy())
+        self.known[node.name] = self._weight(node.name, found)
         return True
 
 
