@@ -283,7 +283,8 @@ def _room(machine: Machine, options: MappingOptions) -> Room:
     lines = machine.nearest_cache // 2 // LINE_BYTES
     columns = TIME_TILING.columns_in_line, TIME_TILING.columns_of_rows
     return Room(
-        machine.middle_cache // 2, threads * machine.middle_cache, lines, threads, columns, machine.vector_bytes,
+        machine.middle_cache // 2, threads * machine.middle_cache, lines, threads, columns,
+        TIME_TILING.rows_at_once, machine.vector_bytes,
         machine.nearest_cache // 2, TIME_TILING.rows_in_lanes, THREADS.parallel_instances,
     )  # fmt: skip
 

@@ -41,9 +41,9 @@ class Room:
     """Bytes of what tiles should stay in: those of a block whose tensors take less are not tiled.
 
     ``lines`` is how many lines of a cache half of the first one holds.  A tile has so many columns for each row where
-    these are neighbours in memory, and so many where each is a row of memory itself.  Tiles in the lanes of vectors of
-    so many bytes stay in ``nearest``, have ``narrowest`` rows at least, and are shared by threads where a wave has
-    ``shared`` instances.
+    these are neighbours in memory, and so many where each is a row of memory itself, of which so many run ``together``.
+    Tiles in the lanes of vectors of so many bytes stay in ``nearest``, have ``narrowest`` rows at least, and are shared
+    by threads where a wave has ``shared`` instances.
     """
 
     tile: int
@@ -51,6 +51,7 @@ class Room:
     lines: int
     threads: int
     columns: tuple[float, float] = (1.0, 1.0)
+    together: int = 1
     vector_bytes: int = 0
     nearest: int = 0
     narrowest: int = 0
@@ -249,7 +250,11 @@ def _shape(
     across = max(1, high - low)
     cells = room.tile * count * across // max(1, total)
     width = min(math.isqrt(int(cells / room.columns[block.rank > 2])), count)
-    part = shape(width, max(1, min(cells // max(1, width), across)))
+    columns = max(1, min(cells // max(1, width), across))
+    if block.rank > 2:
+        # Each is a row in memory: so many run together.
+        columns = min(max(1, round(columns / room.together)) * room.together, across)
+    part = shape(width, columns)
     return part if part is not None and (whole is None or part.height > whole.height) else whole
 
 
