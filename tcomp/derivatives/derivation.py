@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from tcomp.derivatives.expressions import ChainRule
+from tcomp.derivatives.expressions import ChainRule, chosen
 from tcomp.derivatives.gathering.gathers import Place, dependent_ranges, range_of
 from tcomp.derivatives.restating.choices import whole_numbers, with_settled_choices
 from tcomp.derivatives.steps.blocks import Group, Steps, with_blocks
@@ -16,6 +16,7 @@ from tcomp.derivatives.text import (
     Expr,
     constant,
     element,
+    is_double_as_text,
     name,
     names_in,
     on_the_left,
@@ -31,19 +32,14 @@ from tcomp.grammar.ranges.symbolic import Span, symbolic_ranges
 from tcomp.grammar.tree import syntax
 from tcomp.grammar.tree.dataranges import inside_ranges, ranges_of
 from tcomp.grammar.tree.function import (
-    Cast,
-    Constant,
     Function,
     Index,
     Read,
-    Select,
     Tensor,
-    children,
     depends_on_data,
     is_indirect,
     walk,
 )
-from tcomp.grammar.tree.function import Expr as FunctionExpr
 from tcomp.values.operators import REDUCTIONS
 
 
@@ -121,7 +117,7 @@ class Derivation:
         known = None
         if statement.reduction is None and version.is_only_write:
             subscripts = tuple(to_syntax(s, version.reads) for s in statement.subscripts)
-            known = (statement.value, element(version.name, subscripts))
+            known = (chosen(statement.value), element(version.name, subscripts))
         return ChainRule(self.function.source, version.reads, self.box, known)
 
     def bounds(self, position: int) -> tuple[syntax.Range, ...]:
@@ -371,21 +367,6 @@ class Derivation:
     def parameter(self, tensor: Tensor, own: str) -> syntax.Parameter:
         dims = tuple((last - first + 1).syntax() for first, last in self.box(tensor.name))
         return syntax.Parameter(name(own), spelling(tensor), dims or None)
-
-
-def is_double_as_text(expr: FunctionExpr) -> bool:
-    """Whether a double is one as it is written; literals are not, and what is only compared tells no type."""
-    if expr.dtype.name != "float64":
-        return False
-    match expr:
-        case Read():
-            return True
-        case Cast():
-            return not isinstance(expr.operand, Constant)
-        case Select():
-            return is_double_as_text(expr.then) or is_double_as_text(expr.otherwise)
-        case _:
-            return any(map(is_double_as_text, children(expr)))
 
 
 def spelling(tensor: Tensor) -> str:

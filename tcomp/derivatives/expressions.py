@@ -221,3 +221,14 @@ class ChainRule:
 def reads_floats(expr: function.Expr) -> bool:
     """Whether a value has elements of floats in it, so that it may move."""
     return any(isinstance(e, function.Read) and e.dtype.is_float for e in function.walk(expr))
+
+
+def chosen(value: function.Expr) -> function.Expr:
+    """What a value is where it is no constant: adjoints of ``v`` count only where ``c ? v : 0.0`` is ``v``."""
+    if (
+        isinstance(value, function.Select)
+        and isinstance(value.otherwise, function.Constant)
+        and value.then.dtype == value.dtype
+    ):
+        return chosen(value.then)
+    return value

@@ -69,6 +69,21 @@ def to_syntax(expr: function.Expr, renamed: Mapping[str, str]) -> Expr:
             return syntax.Cast(SPELLINGS.get(expr.dtype.name, expr.dtype.name), text(expr.operand))
 
 
+def is_double_as_text(expr: function.Expr) -> bool:
+    """Whether a double is one as it is written; literals are not, and what is only compared tells no type."""
+    if expr.dtype.name != "float64":
+        return False
+    match expr:
+        case function.Read():
+            return True
+        case function.Cast():
+            return not isinstance(expr.operand, function.Constant)
+        case function.Select():
+            return is_double_as_text(expr.then) or is_double_as_text(expr.otherwise)
+        case _:
+            return any(map(is_double_as_text, function.children(expr)))
+
+
 def constant(value: float | int | bool, dtype: DType) -> Expr:
     """A literal; the shortest that gives the value."""
     if dtype.kind == "bool":

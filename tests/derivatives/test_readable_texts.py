@@ -28,6 +28,22 @@ def test_softmax_has_the_lines_of_textbooks() -> None:
     ]
 
 
+def test_what_a_choice_has_computed_is_read() -> None:
+    """Only where it was chosen: the other alternative is computed again."""
+    text = """def f(double(N,D) X, double(D) V) -> (O) {{
+        p(n,d) = d <= n ? exp(X(n,d)) : {}
+        O(n) +=! p(n,d) * V(d) }}"""
+    assert "V(d) * p(n, d) : 0.0" in tc.define(text.format("0.0")).f.gradient("X").text
+    g = tc.define(text.format("exp(2 * X(n,d))")).f.gradient("X")
+    assert " p(n, d)" not in g.text
+    rng = np.random.default_rng(0)
+    X, V, d_O = rng.random((5, 4)), rng.random(4), rng.random(5)
+    seen = np.arange(4) <= np.arange(5)[:, None]
+    for zero, expected in (("0.0", 0.0 * X), ("7.0", 0.0 * X), ("exp(2 * X(n,d))", 2 * np.exp(2 * X))):
+        found = tc.define(text.format(zero)).f.gradient("X")(X, V, d_O)
+        np.testing.assert_allclose(found, d_O[:, None] * V * np.where(seen, np.exp(X), expected), rtol=1e-12)
+
+
 def test_a_sum_of_what_another_has_added_up() -> None:
     assert body("batch_norm")[-1] == "d_eps +=! d_var(c)"
     text = """def f(double(N,D) X, double(N) a, double b, double c) -> (Y) {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tcomp.derivatives.derivation import is_double_as_text, spelling
-from tcomp.derivatives.text import integer, name, target_subscripts, to_syntax
+from tcomp.derivatives.derivation import spelling
+from tcomp.derivatives.text import integer, is_double_as_text, name, target_subscripts, to_syntax
 from tcomp.derivatives.versions import depends_on_indices
 from tcomp.grammar.ranges.ranges import Box, infer
 from tcomp.grammar.tree import syntax
