@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tcomp.errors import PlanError
 from tcomp.mapping.cpu.buffers import place_buffers
 from tcomp.mapping.cpu.fusion import cpu_tiling
+from tcomp.mapping.cpu.hiding import hide_steps
 from tcomp.mapping.cpu.nests import nest_clusters
 from tcomp.mapping.cpu.packing import pack_panels
 from tcomp.mapping.cpu.rescaling import rescale_weights
@@ -67,6 +68,7 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
         Pass("atomics", functools.partial(meet_in_elements, machine.atomic_words, THREADS.atomic), plants=True),
         Pass("sweep", functools.partial(sweep_on_processor, machine), plants=True),
         Pass("distribute", distribute_terms, plants=True),
+        Pass("hide", functools.partial(hide_steps, machine), plants=True),
         Pass("merge", functools.partial(merge_indices, machine), plants=True),
         Pass("mirror", mirror_products, plants=True),
         Pass("outline", functools.partial(outline_invariants, machine), plants=True),

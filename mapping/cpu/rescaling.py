@@ -22,17 +22,23 @@ def rescale_weights(machine: Machine, plan: Plan, options: MappingOptions) -> Pl
         return plan
     scop, done = plan.scop, list[Rescaled]()
     for name in plan.scop.by_name:
-        weights = weights_of(scop, name)
-        if weights is None or weights.rounded:
-            continue
-        least = min(RESCALING.least_steps, machine.middle_cache // RESCALING.bytes_of_a_weight)
-        if weights.lowered and weights.hides:
-            least = min(least, RESCALING.least_hidden_steps)
-        if weights.steps[1] >= least and _is_computed(plan.scop, weights):
+        weights = long_weights(machine, scop, name)
+        if weights is not None and _is_computed(plan.scop, weights):
             steps = steps_of_a_part(weights.steps[1])
             scop, storages = rescaled(scop, weights, steps)
             done.append(Rescaled(name, steps, storages))
     return plan if not done else replace(scheduled_anew(plan, scop), rescaled=tuple(done))
+
+
+def long_weights(machine: Machine, scop: Scop, name: str) -> Weights | None:
+    """What is known of a statement of weights whose rows are too long to stay in a cache; None if it is none."""
+    weights = weights_of(scop, name)
+    if weights is None or weights.rounded:
+        return None
+    least = min(RESCALING.least_steps, machine.middle_cache // RESCALING.bytes_of_a_weight)
+    if weights.lowered and weights.hides:
+        least = min(least, RESCALING.least_hidden_steps)
+    return weights if weights.steps[1] >= least else None
 
 
 def steps_of_a_part(steps: int) -> int:
