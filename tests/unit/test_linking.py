@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tcomp.backends.host import linking, toolchain
+from tcomp.backends.host import directcalls, linking, toolchain
 from tcomp.backends.host.images import open_image
 
 PLAIN = "float f(float x) { return 2 * x; }\n"
@@ -47,6 +47,10 @@ def test_what_compilers_call_by_themselves_is_there() -> None:
     image = made(COPIED, ("-O3",))
     assert linking.is_complete(image)
     open_image(image)
+
+
+def test_direct_calls_are_linked_once() -> None:
+    assert linking.is_complete(made(directcalls._text()))
 
 
 def test_a_header_or_a_flag_of_links_leaves_it_to_the_compiler() -> None:

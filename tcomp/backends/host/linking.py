@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FLAGS = ("-shared", "--eh-frame-hdr", "--hash-style=gnu")
-_PRESENT = ("memcpy", "memmove", "memset", "memcmp")
-"""What compilers call of the C library though no text does."""
+_PRESENT = ("memcpy", "memmove", "memset", "memcmp", "getenv")
+"""What compilers call of the C library though no text does, and what direct calls do: no link names that library."""
 
 _WRAPPED = "__wrap_"
 """How functions begin that the process has where the linker was told to wrap others."""
