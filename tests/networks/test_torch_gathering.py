@@ -126,3 +126,23 @@ def test_rows_by_the_matrices_of_their_groups() -> None:
 def test_a_constant_of_half_the_digits_beside_floats() -> None:
     scale = torch.tensor(5.65, dtype=torch.bfloat16)
     agree(lambda y: (y * scale, y + scale.float()), X)
+
+
+def test_numbers_that_only_assertions_read() -> None:
+    class Checked(torch.nn.Module):
+        def forward(self, lengths: Any, y: Any) -> Any:
+            longest = lengths.max().item()
+            torch._check(longest <= 8)
+            return y[:, : y.shape[0]] * lengths[:, None]
+
+    class Cut(torch.nn.Module):
+        def forward(self, lengths: Any, y: Any) -> Any:
+            longest = lengths.max().item()
+            torch._check(longest <= 8)
+            return y * torch.full((8, 9), longest)
+
+    lengths = torch.tensor([3, 1, 4, 1, 5, 1, 2, 6])
+    found = tc.networks.from_torch(Checked().eval(), (lengths, X)).reference(lengths.numpy(), X.numpy())
+    np.testing.assert_allclose(found, Checked()(lengths, X), rtol=1e-6)
+    with pytest.raises(tc.NetworkError, match="a number that is computed from an input"):
+        tc.networks.from_torch(Cut().eval(), (lengths, X))

@@ -223,6 +223,10 @@ def _checks(program: ExportedProgram) -> frozenset[Any]:
 _CHECKING = frozenset(("aten._linalg_check_errors.default",))
 
 
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+"""What is computed from an input, and is no tensor."""
+
+
 class _Walk:
     """The nodes that were read: values by name, lists of values, and tensors that depend on no input."""
 
@@ -259,8 +263,9 @@ class _Walk:
 
     def call(self, node: Any) -> None:
         """Enter the result of an operator."""
-        if (not node.users and node.meta.get("val") is None) or self._is_known(node):
-            return  # an assertion, or a constant
+        found = node.meta.get("val")
+        if (not node.users and found is None) or isinstance(found, _NUMBERS) or self._is_known(node):
+            return  # an assertion, what an assertion reads, or a constant
         if node.target is operator.getitem and node.args[0].name in self.several:
             self.known[node.name] = self.several[node.args[0].name][node.args[1]]
             return
@@ -360,7 +365,11 @@ def _node(node: Any, known: Mapping[str, Value]) -> Node:
     def value(argument: Any) -> Any:
         if isinstance(argument, (list, tuple)):
             return [value(item) for item in argument]
-        return known[argument.name] if isinstance(argument, torch.fx.Node) else argument
+        if not isinstance(argument, torch.fx.Node):
+            return argument
+        if argument.name not in known:
+            raise NetworkError(f"{node.target} takes {argument.name}, a number that is computed from an input")
+        return known[argument.name]
 
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     place = str(modules[-1][0]) if modules else ""
