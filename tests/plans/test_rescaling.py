@@ -21,6 +21,7 @@ from tcomp.mapping.rescaling import building, parts
 from tcomp.mapping.rescaling.parts import rescaled
 from tcomp.mapping.rescaling.weights import weights_of
 from tcomp.mapping.text.writer import plan_text
+from tcomp.model.build import build
 from tcomp.model.islbounds import attempted
 from tcomp.model.scop import Scop
 from tcomp.model.terms.sizes import Sizes
@@ -420,7 +421,8 @@ def test_a_plan_says_how_it_was_rescaled() -> None:
 
 
 def scop_of(text: str) -> Scop:
-    return compiled(text, S=40).plan.program
+    """The program as it is before any pass."""
+    return build(define(text)["f"], Sizes(SIZES | {"S": 40}))
 
 
 def test_the_proof_finds_steps_left_out_and_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
