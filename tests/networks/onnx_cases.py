@@ -105,6 +105,7 @@ _SIZES = {
     "Slice": 1,
 }
 _SIZES |= {"Reshape": 1, "Split": 1, "Squeeze": 1, "Unsqueeze": 1, "Resize": 1, "CenterCropPad": 1, "TopK": 1}
+_SIZES |= {"Col2Im": 1, "Compress": 1, "DFT": 1, "STFT": 1}
 _SIZES |= {"QuantizeLinear": 1, "DequantizeLinear": 1, "QLinearMatMul": 1, "QLinearConv": 1, "ConvInteger": 1}
 
 

@@ -27,6 +27,7 @@ LEAST = {
     "recurrent": 9,
     "reducing": 110,
     "resizing": 37,
+    "signals": 26,
 }
 """How many cases of each room must be computed."""
 

@@ -15,4 +15,5 @@ from tcomp.networks.onnx import (  # noqa: F401
     recurrent,
     reducing,
     resizing,
+    signals,
 )
