@@ -71,11 +71,74 @@ def test_layers_that_filter_spectra() -> None:
     agree(spoken, torch.randn(2, 64, generator=torch.Generator().manual_seed(3)))
 
 
+def test_floats_among_complex_numbers_have_no_imaginary_part() -> None:
+    z = torch.complex(X, X + 1)
+    numbers = torch.arange(35).reshape(5, 7)
+
+    def several(x: Any, whole: Any) -> Any:
+        y = z * x
+        w = torch.zeros(5, 9, dtype=torch.complex64)
+        w[:, :7] = y
+        w[1] = x[0, 0]
+        made = (
+            torch.cat([y, x, whole]), torch.cat([x, y]), torch.nn.functional.pad(y, (1, 2), value=3.0),
+            torch.complex(x[:, :1], x), torch.complex(x[:1], x[:, :1]), whole.to(torch.complex64), w,
+            x.sum(0, dtype=torch.complex64), torch.where(x > 0, y, 2.0), y.unbind(1)[1], y.mean() + 0 * y,
+        )  # fmt: skip
+        return *(torch.view_as_real(one) for one in made), whole.to(torch.complex64).real
+
+    agree(several, X, numbers)
+
+
+def test_complex_numbers_by_numbers() -> None:
+    def several(x: Any) -> Any:
+        z = torch.complex(x, x + 1)
+        made = (z / 0, z / 3, z * (2 - 3j), x * 1j, x + 1j, z - 1, z + (1 + 2j), torch.full_like(z, 1j) * z)
+        return tuple(torch.view_as_real(one) for one in made)
+
+    agree(several, X)
+
+
+def test_moduli_are_computed_without_overflow() -> None:
+    module = Apply(lambda x: (torch.complex(x, x).abs(), torch.complex(1e-30 * x, x * 0).abs())).eval()
+    large = torch.tensor([3e25, -1e20, float("inf")])
+    for mine, other in zip(tc.compile_network(module, large)(large.numpy()), module(large), strict=True):
+        torch.testing.assert_close(torch.from_numpy(mine), other)
+
+
+class Known(torch.nn.Module):
+    """Buffers whose names are those of parts of others, one without axes, some conjugate or negated lazily."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        z = torch.complex(X, X + 2)
+        numbers = {"w": torch.tensor(1 + 2j), "w_real": torch.tensor(5.0), "c": z.conj(), "n": z.conj().imag}
+        for name, number in numbers.items():
+            self.register_buffer(name, number)
+
+    def forward(self, x: Any) -> Any:
+        return torch.view_as_real(x * self.w * self.c), torch.view_as_real(self.w + x.sum()), self.w_real * self.n * x
+
+
+def test_known_complex_numbers_keep_their_shapes_and_names() -> None:
+    module = Known().eval()
+    for mine, other in zip(tc.networks.from_torch(module, X).reference(X.numpy()), module(X), strict=True):
+        torch.testing.assert_close(torch.from_numpy(mine), other)
+
+
+def test_operators_outside_take_and_give_complex_numbers() -> None:
+    module = Apply(lambda x: torch.view_as_real((torch.complex(x, x + 1) * x).exp() * x)).eval()
+    outside = tc.networks.from_torch(module, X, fallback=["aten.exp.default"])
+    torch.testing.assert_close(torch.from_numpy(outside.reference(X.numpy())), module(X))
+
+
 def test_what_stays_complex_is_refused() -> None:
     with pytest.raises(tc.NetworkError, match="returns complex numbers"):
         tc.networks.from_torch(Apply(torch.fft.fft).eval(), X)
     with pytest.raises(tc.NetworkError, match=r"aten\.exp\.default has no rule for complex numbers"):
         tc.networks.from_torch(Apply(lambda x: torch.fft.fft(x).exp().real).eval(), X)
+    with pytest.raises(tc.NetworkError, match="gives float32 of complex numbers"):
+        tc.networks.from_torch(Apply(lambda x: torch.fft.fft(x).sum(0, dtype=torch.float32)).eval(), X)
     with pytest.raises(tc.NetworkError, match="is complex64"):
         tc.networks.from_torch(Apply(lambda z: z.real + 1).eval(), X + 1j)
     with pytest.raises(tc.NetworkError, match="several inputs are given as one tuple"):

@@ -35,8 +35,27 @@ Operator = Callable[[Builder, Node, Mapping[str, Any]], Made]
 
 def weight(builder: Builder, name: str, array: np.ndarray[Any, Any]) -> Complex:
     """What is known before any input."""
-    real, imag = (np.ascontiguousarray(part, np.float32) for part in (array.real, array.imag))
+    real, imag = (np.array(part, np.float32, order="C") for part in (array.real, array.imag))
     return Complex(builder.weight(f"{name}_real", real), builder.weight(f"{name}_imag", imag))
+
+
+def separated(x: Made) -> list[Value]:
+    """The parts of complex numbers, and of others themselves."""
+    return [x.real, x.imag] if isinstance(x, Complex) else [x]
+
+
+def joined(parts: Sequence[Value]) -> Made:
+    """What ``separated`` took apart."""
+    return Complex(*parts) if len(parts) > 1 else parts[0]
+
+
+def nodes_of(n: Node) -> list[Node]:
+    """A node for each tensor of floats that a result becomes.  Raises NetworkError."""
+    if n.dtype == "complex128":
+        raise n.refuse("gives complex128", "numbers of two float32 are known")
+    if not n.dtype.startswith("complex"):
+        return [n]
+    return [replace(n, name=f"{n.name}_{part}", dtype="float32") for part in _PARTS]
 
 
 def concerns(n: Node) -> bool:
@@ -48,35 +67,67 @@ def _has_complex(given: Any) -> bool:
     return isinstance(given, Complex) or (isinstance(given, list) and any(_has_complex(one) for one in given))
 
 
-def import_complex(b: Builder, n: Node) -> Made:
-    """The result of an operator on complex numbers.  Raises NetworkError for one that is not known."""
-    if n.dtype == "complex128":
-        raise n.refuse("gives complex128", "numbers of two float32 are known")
+def import_complex(b: Builder, n: Node) -> Made | list[Complex]:
+    """The result of an operator on complex numbers, or several.  Raises NetworkError for one that is not known."""
+    nodes_of(n)
     if n.operator in _BY_PARTS:
-        return Complex(*(import_node(b, _of_part(n, part)) for part in _PARTS))
-    made = _OPERATORS.get(n.operator)
-    if made is None:
+        made = [import_node(b, one) for one in _of_parts(b, n)]
+        return [Complex(*both) for both in zip(*made, strict=True)] if isinstance(made[0], list) else Complex(*made)
+    operator = _OPERATORS.get(n.operator)
+    if operator is None:
         raise n.refuse("has no rule for complex numbers")
-    return made(b, n, n.arguments)
+    return operator(b, n, n.arguments)
 
 
-def _of_part(n: Node, part: str) -> Node:
-    def own(given: Any) -> Any:
+_ELEMENTS = ("self", "other", "tensors", "src", "values", "value")
+"""What arguments are called that have elements, not places or conditions."""
+
+
+def _of_parts(b: Builder, n: Node) -> list[Node]:
+    """A node for the real parts of all elements and one for the imaginary ones, which are 0 where there are none."""
+    dtype = str(n.arguments.get("dtype") or "complex").removeprefix("torch.")
+    if not dtype.startswith("complex"):
+        raise n.refuse(f"gives {dtype} of complex numbers")
+
+    def own(name: str, given: Any, part: str) -> Any:
         if isinstance(given, list):
-            return [own(one) for one in given]
+            return [own(f"{name}_{k}", one, part) for k, one in enumerate(given)]
+        if isinstance(given, Value):
+            given = _whole(b, n, name, given)
+        if isinstance(given, (int, float, complex)):
+            return float(getattr(given, part))
         return getattr(given, part) if isinstance(given, Complex) else given
 
-    arguments = {name: own(given) for name, given in n.arguments.items()}
-    return replace(n, name=f"{n.name}_{part}", arguments=arguments, dtype="float32")
+    made = []
+    for part in _PARTS:
+        arguments = {name: own(name, x, part) if name in _ELEMENTS else x for name, x in n.arguments.items()}
+        arguments |= {"dtype": None} if "dtype" in arguments else {}
+        made.append(replace(n, name=f"{n.name}_{part}", arguments=arguments, dtype="float32"))
+    return made
+
+
+def _whole(b: Builder, n: Node, label: str, x: Value) -> Complex:
+    """Other numbers as complex ones."""
+    inner = replace(n, name=f"{n.name}_{label}", shape=x.shape, dtype="float32")
+    zero = b.weight(f"{inner.name}_imag", np.zeros(x.shape, np.float32))
+    return Complex(_float(b, inner, x), zero)
+
+
+def _float(b: Builder, n: Node, x: Value) -> Value:
+    return x if x.dtype == "float32" else b.call(n, general.conversion(len(x.shape), x.dtype, "float32"), [x])
 
 
 _BY_PARTS = frozenset(
     f"aten.{name}"
     for name in (
-        *(f"{name}.default" for name in ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "permute")),
+        *(f"{name}.default" for name in ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "permute", "t")),
         *(f"{name}.default" for name in ("expand", "cat", "stack", "clone", "contiguous", "neg", "roll", "flip")),
-        *("squeeze.dim", "squeeze.dims", "transpose.int", "slice.Tensor", "select.int", "index.Tensor"),
-        *("sum.dim_IntList", "mean.dim", "flatten.using_ints", "constant_pad_nd.default", "index_select.default"),
+        *(f"{name}.default" for name in ("detach", "detach_", "alias", "copy", "repeat", "diagonal", "numpy_T")),
+        *(f"{name}.default" for name in ("pad", "constant_pad_nd", "index_select", "cumsum", "sum", "mean", "chunk")),
+        *("squeeze.dim", "squeeze.dims", "transpose.int", "slice.Tensor", "select.int", "index.Tensor", "movedim.int"),
+        *("sum.dim_IntList", "mean.dim", "flatten.using_ints", "unbind.int", "split.Tensor", "swapaxes.default"),
+        *("where.self", "where.ScalarOther", "where.ScalarSelf", "gather.default", "split_with_sizes.default"),
+        *("select_scatter.default", "slice_scatter.default"),
     )
 )
 """Operators that do the same to both parts."""
@@ -118,31 +169,47 @@ def _multiply(b: Builder, n: Node, given: Mapping[str, Any]) -> Complex:
     )
 
 
-def _scaled(b: Builder, n: Node, x: Complex, by: complex) -> Complex:
-    if isinstance(by, complex) and by.imag:
-        raise n.refuse(f"multiplies by {by}", "real numbers are known")
+def _scaled(b: Builder, n: Node, x: Complex | Value, by: complex) -> Complex:
+    """A product with a number."""
+    real, imag = _parts(x)
+    given = {"re": float(by.real), "im": float(by.imag)}
+    if imag is None:
+        return Complex(*(_with_number(b, n, part, "multiply", real, given[part[:2]]) for part in _PARTS))
+    if not given["im"]:
+        return Complex(*(_with_number(b, n, part, "multiply", getattr(x, part), given["re"]) for part in _PARTS))
     made = []
-    for part in _PARTS:
-        text = elements.with_number("multiply", len(n.shape))
-        inner = replace(n, name=f"{n.name}_{part}", dtype="float32")
-        made.append(b.call(inner, text, [getattr(x, part)], y=float(by.real)))
+    for part, body in zip(_PARTS, ("{a} * re - {b} * im", "{a} * im + {b} * re"), strict=True):
+        kinds = [(one.shape, one.dtype) for one in (real, imag)]
+        numbers = dict.fromkeys(given, "float32")
+        text = general.pointwise(f"complex_scale_{part}", body, kinds, n.shape, "float32", numbers)
+        made.append(b.call(replace(n, name=f"{n.name}_{part}", dtype="float32"), text, [real, imag], **given))
     return Complex(*made)
+
+
+def _with_number(b: Builder, n: Node, part: str, label: str, x: Value, number: float) -> Value:
+    inner = replace(n, name=f"{n.name}_{part}", dtype="float32")
+    x = _float(b, replace(inner, name=f"{n.name}_float"), x)
+    return b.call(inner, elements.with_number(label, len(n.shape)), [x], y=number)
 
 
 def _divide(b: Builder, n: Node, given: Mapping[str, Any]) -> Complex:
     x, y = given["self"], given["other"]
-    if isinstance(y, Complex) or not isinstance(x, Complex):
+    if isinstance(y, Complex) or not isinstance(x, Complex) or (isinstance(y, complex) and y.imag):
         raise n.refuse("divides by complex numbers")
     if not isinstance(y, Value):
-        return _scaled(b, n, x, 1 / y)
+        return Complex(*(_with_number(b, n, part, "divide", getattr(x, part), float(y.real)) for part in _PARTS))
     return _both(b, n, ("divide", "{a} / {b}", [x.real, y]), ("divide", "{a} / {b}", [x.imag, y]))
 
 
 def _add(b: Builder, n: Node, given: Mapping[str, Any]) -> Complex:
     x, y = given["self"], given["other"]
     sign = "-" if n.operator.startswith("aten.sub") else "+"
-    if given.get("alpha", 1) != 1 or not all(isinstance(one, (Complex, Value)) for one in (x, y)):
-        raise n.refuse("adds a number, or a multiple")
+    if given.get("alpha", 1) != 1 or not isinstance(x, (Complex, Value)):
+        raise n.refuse("adds a multiple")
+    if not isinstance(y, (Complex, Value)):
+        x = x if isinstance(x, Complex) else _whole(b, n, "self", x)
+        y = -y if sign == "-" else y
+        return Complex(*(_with_number(b, n, part, "add", getattr(x, part), float(getattr(y, part))) for part in _PARTS))
     (a, c), (d, e) = _parts(x), _parts(y)
     label, body = ("add", "{a} + {b}") if sign == "+" else ("subtract", "{a} - {b}")
     if c is None or e is None:
@@ -169,13 +236,17 @@ def _polar(b: Builder, n: Node, given: Mapping[str, Any]) -> Complex:
 def _of_floats(b: Builder, n: Node, given: Mapping[str, Any]) -> Made:
     """Complex numbers of two tensors, or of one alone."""
     if "real" in given:
-        return Complex(given["real"], given["imag"])
+        made = []
+        for part in _PARTS:
+            inner = replace(n, name=f"{n.name}_{part}", dtype="float32")
+            made.append(expand(b, inner, x=given[part]))
+        return Complex(*made)
     x = given["self"]
     if isinstance(x, Complex):
         if not n.dtype.startswith("complex"):
             raise n.refuse(f"gives {n.dtype} of complex numbers")
         return x
-    return Complex(x, b.weight(f"{n.name}_imag", np.zeros(n.shape, np.float32)))
+    return _whole(b, n, "float", x)
 
 
 def _as_complex(b: Builder, n: Node, given: Mapping[str, Any]) -> Complex:
@@ -316,7 +387,7 @@ _OPERATORS: dict[str, Operator] = {
     "aten.real.default": lambda _, n, given: given["self"].real,
     "aten.imag.default": lambda _, n, given: given["self"].imag,
     "aten.abs.default": lambda b, n, given: _each(
-        b, n, "modulus", "sqrt({a} * {a} + {b} * {b})", given["self"].real, given["self"].imag
+        b, n, "hypot", "hypot({a}, {b})", given["self"].real, given["self"].imag
     ),
     "aten.angle.default": lambda b, n, given: _each(
         b, n, "angle", "atan2({b}, {a})", given["self"].real, given["self"].imag

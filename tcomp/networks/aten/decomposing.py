@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from tcomp.errors import NetworkError
 from tcomp.networks.importing import RULES
@@ -99,7 +100,9 @@ def _filled(node: Any) -> Any:
     if name not in _ALIKE or not isinstance(like, torch.Tensor) or not all(isinstance(n, int) for n in like.shape):
         return None
     number = node.args[-1] if _ALIKE[name] is None else _ALIKE[name]
-    return torch.full(tuple(like.shape), number, dtype=like.dtype) if isinstance(number, (int, float)) else None
+    return (
+        torch.full(tuple(like.shape), number, dtype=like.dtype) if isinstance(number, (int, float, complex)) else None
+    )
 
 
 def constant(node: Any, known: dict[str, Any]) -> Any:
@@ -116,3 +119,24 @@ def constant(node: Any, known: dict[str, Any]) -> Any:
     with torch.no_grad():
         found = node.target(*arguments, **named)
     return found if isinstance(found, torch.Tensor) else None
+
+
+def checking(program: ExportedProgram) -> frozenset[Any]:
+    """The nodes that only keep checks of results in order, as of the matrices that have no inverse.
+
+    Raises NetworkError for anything else that is kept in order.
+    """
+    signature = program.graph_signature
+    names = {spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.TOKEN}
+    found: set[Any] = set()
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in names:
+            found.add(node)
+        elif node.op == "call_function" and any(read in found for read in node.all_input_nodes):
+            if node.target is torch.ops.higher_order.with_effects and str(node.args[1]) not in _CHECKING:
+                raise NetworkError(f"{node.args[1]} has no rule (node {node.name})")
+            found.add(node)
+    return frozenset(found)
+
+
+_CHECKING = frozenset(("aten._linalg_check_errors.default",))

@@ -6,6 +6,7 @@ import logging
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from tcomp.autograd.operators import operation_behind
 from tcomp.errors import Diagnostic, NetworkError
 from tcomp.networks.aten import complexes
-from tcomp.networks.aten.decomposing import constant, simplified, without
+from tcomp.networks.aten.decomposing import checking, constant, simplified, without
 from tcomp.networks.aten.single import import_single
 from tcomp.networks.importing import RULES, Builder, Node
 from tcomp.networks.network import Network, Value, foreign
@@ -159,7 +160,7 @@ def _network(program: ExportedProgram, name: str, fallback: frozenset[str]) -> N
             raise NetworkError(f"{spec.target} of the module is no tensor")
         walk.parameter(spec.arg.name, str(spec.target), tensor.detach().cpu())
     outputs: list[Value] = []
-    checks = _checks(program)
+    checks = checking(program)
     for node in program.graph.nodes:
         if node in checks:
             continue
@@ -200,27 +201,6 @@ def _results(program: ExportedProgram, node: Any) -> list[Any]:
             raise NetworkError(f"output {len(found)} of the module is {result!r}, which is no tensor")
         found.append(result)
     return found
-
-
-def _checks(program: ExportedProgram) -> frozenset[Any]:
-    """The nodes that only keep checks of results in order, as of the matrices that have no inverse.
-
-    Raises NetworkError for anything else that is kept in order.
-    """
-    signature = program.graph_signature
-    names = {spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.TOKEN}
-    found: set[Any] = set()
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and node.name in names:
-            found.add(node)
-        elif node.op == "call_function" and any(read in found for read in node.all_input_nodes):
-            if node.target is torch.ops.higher_order.with_effects and str(node.args[1]) not in _CHECKING:
-                raise NetworkError(f"{node.args[1]} has no rule (node {node.name})")
-            found.add(node)
-    return frozenset(found)
-
-
-_CHECKING = frozenset(("aten._linalg_check_errors.default",))
 
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -314,27 +294,38 @@ def _own(builder: Builder, node: Any, operation: Any, known: Mapping[str, Value]
         found = given.get(tensor.name)
         if tensor.role == "const" and isinstance(found, int | float):
             constants[tensor.name] = found
-        elif isinstance(found, torch.fx.Node):
-            arguments.append(known[found.name])
+        elif isinstance(found, torch.fx.Node) and isinstance(value := known[found.name], Value):
+            arguments.append(value)
         else:
             raise kinds[0].refuse(f"takes {found!r} for {tensor.name}", "tensors, and numbers for constants, are known")
     made = builder.several(kinds, foreign(function.name, str(function.definition)), arguments, **constants)
     return made if isinstance(node.meta.get("val"), (list, tuple)) else made[0]
 
 
-def _outside(builder: Builder, node: Any, known: Mapping[str, Value]) -> list[Value]:
+def _outside(builder: Builder, node: Any, known: Mapping[str, Any]) -> list[Any]:
     """A call of torch's own operator."""
     tensors = list(dict.fromkeys(n.name for n in node.all_input_nodes))
-    kinds = _kinds(node)
+    given = [complexes.separated(known[name]) for name in tensors]
+    kinds = [complexes.nodes_of(kind) for kind in _kinds(node)]
 
     def run(*arrays: Any) -> list[Any]:
-        given = {name: torch.from_numpy(np.array(array)) for name, array in zip(tensors, arrays, strict=True)}
-        arguments, named = torch.fx.map_arg((node.args, node.kwargs), lambda n: given[n.name])
+        left = iter(arrays)
+        read = {name: _tensor([next(left) for _ in own]) for name, own in zip(tensors, given, strict=True)}
+        arguments, named = torch.fx.map_arg((node.args, node.kwargs), lambda n: read[n.name])
         with torch.no_grad():
             made = node.target(*arguments, **named)
-        return [t.numpy() for t in (made if isinstance(made, (list, tuple)) else [made])]
+        results = [
+            t.resolve_conj().resolve_neg().numpy() for t in (made if isinstance(made, (list, tuple)) else [made])
+        ]
+        return [part for one in results for part in ((one.real, one.imag) if one.dtype.kind == "c" else (one,))]
 
-    return builder.outside(kinds, [known[name] for name in tensors], run)
+    left = iter(builder.outside(list(chain(*kinds)), list(chain(*given)), run))
+    return [complexes.joined([next(left) for _ in own]) for own in kinds]
+
+
+def _tensor(parts: Sequence[Any]) -> torch.Tensor:
+    each = [torch.from_numpy(np.array(part)) for part in parts]
+    return each[0] if len(each) == 1 else torch.complex(*each)
 
 
 def _kinds(node: Any) -> list[Node]:
