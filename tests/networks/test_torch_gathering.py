@@ -44,12 +44,16 @@ def test_rounding_to_digits() -> None:
 
 
 def test_distances_by_other_norms() -> None:
-    agree(lambda y: tuple(torch.cdist(y, y.flip(0) + 1, p=p) for p in (0.0, 1.0, 2.0, float("inf"))), X)
+    norms = (0.0, 1.0, 2.0, float("inf"))
+    agree(lambda y: tuple(torch.cdist(y, y.flip(0) + 1, p=p) for p in norms), X)
+    agree(lambda y: tuple(torch.cdist(y[:, :0], y[:, :0], p=p) for p in norms), X)
+    agree(lambda y: tuple(torch.cdist(y, 2 * y, p=p) for p in (0.0, 1.0)), NAN)
 
 
 def test_counts_between_limits() -> None:
     some = torch.tensor([0.0, 1.0, 0.5, -0.1, 1.1, np.nan, 0.24, 0.25, 0.75, np.inf])
     agree(lambda y: (y.histc(4, 0, 1), torch.histc(X, 7, -1, 2)), some)
+    agree(lambda y: (y[0].histc(3, -1, 2), y[5].histc(3, -1, 2), y[:0].histc(3, -1, 2)), some)
     with pytest.raises(tc.NetworkError, match="between the least and the largest"):
         tc.networks.from_torch(Apply(lambda y: y.histc(4)).eval(), some)
 
@@ -64,6 +68,10 @@ def test_bags_of_rows() -> None:
     agree(lambda i: f.embedding_bag(i, TABLE, ends, mode="max", padding_idx=2), PLACES)
     last = torch.tensor([0, 4, 7, 9])
     agree(lambda i: f.embedding_bag(i, TABLE, last, padding_idx=2, include_last_offset=True), PLACES)
+    # What is behind the last offset is in no bag, and there may be no place in any.
+    agree(lambda i: f.embedding_bag(i, TABLE, last[:3], mode="sum", include_last_offset=True), PLACES)
+    agree(lambda i: f.embedding_bag(i[:0], TABLE, last[:1].expand(3), mode="max"), PLACES)
+    agree(lambda i: f.embedding_bag(i[:0], TABLE, last[:0], mode="mean"), PLACES)
     shares = torch.arange(9.0).reshape(3, 3)
     agree(lambda i: f.embedding_bag(i, TABLE, mode="sum", per_sample_weights=shares), PLACES.reshape(3, 3))
 
@@ -74,7 +82,8 @@ def test_means_and_extremes_of_what_is_put_alone() -> None:
         agree(lambda y, how=how: y.scatter_reduce(0, at, 2 * X, how, include_self=False), X)
     agree(lambda y: (y.scatter_reduce(0, at, X, "mean"), y.scatter_reduce(1, at, X, "mean", include_self=False)), X)
     whole = torch.tensor([[5, 6, 7], [-(2**62), 2**62, 0]])
-    agree(lambda i: i.scatter_reduce(0, torch.zeros(1, 3).long(), 3 - i, "amin", include_self=False), whole)
+    for how in ("amin", "amax"):
+        agree(lambda i, how=how: i.scatter_reduce(0, torch.zeros(1, 3).long(), 3 - i, how, include_self=False), whole)
 
 
 def test_masked_elements_are_taken_from_a_row() -> None:

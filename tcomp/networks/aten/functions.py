@@ -138,10 +138,10 @@ def gather(b: Builder, n: Node, *, x: Value, dim: int, index: Value, **_: Any) -
 
 
 _NORMS = {
-    0.0: ("+=!", "({d} != 0 ? 1.0 : 0.0)", ""),
+    0.0: ("+=!", "({d} == 0 ? 0.0 : {d} == {d} ? 1.0 : {d})", ""),
     1.0: ("+=!", "abs({d})", ""),
     2.0: ("+=!", "{d} * {d}", "sqrt({y})"),
-    math.inf: ("max=!", "abs({d})", ""),
+    math.inf: ("max=!", "abs({d})", "max({y}, 0.0)"),
 }
 """How differences are combined, what of each, and what is done to the result."""
 

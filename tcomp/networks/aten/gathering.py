@@ -21,6 +21,8 @@ def counts(b: Builder, n: Node, *, x: Value, bins: int, low: float, high: float)
     """How many elements lie in each of some stretches of equal length; what is outside of all, or NaN, is left out."""
     if low >= high:
         raise n.refuse("counts between the least and the largest element", "give it limits")
+    if not x.shape:
+        x = b.call(replace(n, name=f"{n.name}_row", shape=(1,), dtype=x.dtype), elements.reshape((), (1,)), [x])
     letters = [*indices(len(x.shape))]
     inside, place = at("X", letters), at("P", letters)
     lines = [
@@ -57,7 +59,11 @@ def bags(
         raise n.refuse(f"takes places of {len(indices.shape)} axes, or weights for {_BAGS[mode]}")
     count = offsets.shape[0] - include_last_offset
     share = "S(i) * " if per_sample_weights is not None else ""
-    kept = "I(i) != PAD ? {} : {}" if padding_idx >= 0 else "{}"
+    if not count:
+        return [b.weight(f"{n.name}_bags", np.zeros((0, weight.shape[1]), np.float32))]
+    # What is behind the last offset is in no bag.
+    conditions = ["I(i) != PAD"] * (padding_idx >= 0) + ["i < F(BAGS)"] * include_last_offset
+    kept = f"{' && '.join(conditions)} ? {{}} : {{}}" if conditions else "{}"
     row = "W(I(i),d)"
     start, symbol, value = ("-1.0 / 0.0", "max=", row) if mode == 2 else ("0.0", "+=", share + row)
     lines = [
@@ -72,7 +78,8 @@ def bags(
     parameters = ["float(V,D) W", f"{tensor(['l'], indices.dtype)} I", f"{tensor(['ends'], offsets.dtype)} F"]
     parameters += ["float(L) S"] * bool(share) + ["const int BAGS"] + ["const int PAD"] * (padding_idx >= 0)
     given = {"BAGS": count} | ({"PAD": padding_idx} if padding_idx >= 0 else {})
-    told = [f"embedding_bag_{_BAGS[mode]}", *["shares"] * bool(share), *["padded"] * (padding_idx >= 0), indices.dtype]
+    told = [f"embedding_bag_{_BAGS[mode]}", *["shares"] * bool(share), *["padded"] * (padding_idx >= 0)]
+    told += [*["ended"] * include_last_offset, indices.dtype]
     shape = (count, weight.shape[1])
     made = definition("_".join(told), parameters, "Y", lines)
     operands = [weight, indices, offsets, per_sample_weights]

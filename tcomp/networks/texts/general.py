@@ -37,7 +37,10 @@ def number(name: str, given: float, dtype: str) -> tuple[str, str, int | float]:
 
 def lowest(dtype: str) -> str:
     """What no element of a type is below."""
-    return "-1.0 / 0.0" if dtype.startswith("float") else str(np.iinfo(dtype).min)
+    if dtype.startswith("float"):
+        return "-1.0 / 0.0"
+    # The text of a number has no sign: that of the least one of 64 bits would be too large.
+    return f"-{np.iinfo(dtype).max} - 1" if dtype == "int64" else str(np.iinfo(dtype).min)
 
 
 def highest(dtype: str) -> str:
