@@ -114,6 +114,13 @@ def test_tensors_without_elements_take_no_part() -> None:
     agree(partly, X)
 
 
+@pytest.mark.parametrize("largest", [lambda y: y.max(), lambda y: y.min(1)[0], lambda y: y[:, :0].max() + y])
+def test_there_is_no_largest_of_no_elements(largest: Any) -> None:
+    with pytest.raises(tc.NetworkError, match=r"of which there are none|fails on what no input changes: max\(\)"):
+        tc.networks.from_torch(Apply(largest).eval(), torch.ones(3, 0))
+    agree(lambda y: (y.amax(0), y.max(0)[0]), torch.ones(3, 0))
+
+
 @torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())
 def by_groups(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:  # noqa: A002
     """Under the name and with the arguments that the layers of experts in transformers use on a CPU."""

@@ -93,7 +93,14 @@ def converted(b: Builder, n: Node, *, x: Value, **_: Any) -> Value:
 def extremes(b: Builder, n: Node, *, x: Value, dim: Sequence[int] = (), keepdim: bool = False) -> Value:
     name = n.operator.split(".")[1].removeprefix("a")
     axes = _axes(x, dim)
+    check_extents(n, x, axes)
     return b.call(n, general.reduction(name, f"{name}=!", "{x}", "", len(x.shape), axes, keepdim, x.dtype), [x])
+
+
+def check_extents(n: Node, x: Value, axes: Sequence[int]) -> None:
+    """Raises NetworkError for the largest or the smallest of no elements."""
+    if any(x.shape[axis] == 0 for axis in axes):
+        raise n.refuse(f"chooses among the elements of {x.shape}, of which there are none")
 
 
 @rule("aten.argmax.default", "aten.argmin.default")

@@ -116,8 +116,12 @@ def constant(node: Any, known: dict[str, Any]) -> Any:
     if any(argument.name not in known for argument in node.all_input_nodes):
         return _filled(node)
     arguments, named = torch.fx.map_arg((node.args, node.kwargs), lambda n: known[n.name])
-    with torch.no_grad():
-        found = node.target(*arguments, **named)
+    try:
+        with torch.no_grad():
+            found = node.target(*arguments, **named)
+    except (RuntimeError, IndexError, ValueError) as error:
+        wrong = str(error).partition("\n")[0]
+        raise NetworkError(f"{node.target} fails on what no input changes: {wrong} (node {node.name})") from error
     return found if isinstance(found, torch.Tensor) else None
 
 

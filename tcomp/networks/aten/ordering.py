@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tcomp.networks.aten.choosing import from_the_start
+from tcomp.networks.aten.choosing import check_extents, from_the_start
 from tcomp.networks.aten.parts import expand
 from tcomp.networks.importing import Builder, Node, rule
 from tcomp.networks.network import Value
@@ -93,6 +93,7 @@ def extreme(b: Builder, n: Node, *, x: Value, dim: int, keepdim: bool) -> list[V
     """The largest or the smallest elements along an axis, and where the first of them stand."""
     name, rank = n.operator.split(".")[1], len(x.shape)
     axis = dim % rank
+    check_extents(n, x, [axis])
     shape = tuple(1 if k == axis else extent for k, extent in enumerate(x.shape) if keepdim or k != axis)
     values = general.reduction(name, f"{name}=!", "{x}", "", rank, [axis], keepdim, x.dtype)
     places = general.places(f"arg{name}", rank, axis, keepdim, False, x.dtype)
