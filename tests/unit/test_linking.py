@@ -72,3 +72,22 @@ def test_nothing_is_said_of_what_is_no_shared_object() -> None:
     assert list(linking.missing(b"rubbish")) == []
     for end in range(0, len(image), 997):
         list(linking.missing(image[:end]))
+
+
+def test_objects_that_are_none_for_a_linker_are_linked_by_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert twice(made(PLAIN, ("-flto", "-fno-fat-lto-objects"))) == 3
+    fake = tmp_path / "ld"
+    fake.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do if [ "$1" = -o ]; then : > "$2"; fi; shift; done\n')
+    fake.chmod(0o755)
+    monkeypatch.setattr(linking, "linker", lambda: str(fake))
+    assert twice(made(PLAIN)) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "ending"),
+    [(1, "exit status 1"), (255, "exit status 255"), (137, "killed by SIGKILL"), (-9, "killed by SIGKILL")],
+)
+def test_how_a_compiler_ended_is_told(code: int, ending: str) -> None:
+    assert toolchain._ending(code) == ending

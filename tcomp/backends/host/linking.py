@@ -29,6 +29,7 @@ _SYMBOL = struct.Struct("<IBxH16x")
 _DYNAMIC_SYMBOLS = 11
 _UNDEFINED = 0
 _GLOBAL = 1
+_FUNCTION = 2
 
 
 @functools.cache
@@ -68,13 +69,12 @@ class Link:
         compiled = shlex.join((*self.compiler, *self.flags, "-c", "-o", str(self._object)))
         objects = (str(self._object), *map(str, self.others))
         linked = shlex.join((self.linker, *_FLAGS, *self.wrapped, "-o", str(self.output), *objects))
+        link = f"{{ {linked} 2>/dev/null || {shlex.join(self.again)}; }}"
+        if not self.beside:
+            return "/bin/sh", "-c", f"{compiled} && {link}"
+        # What runs beside is waited for in any case: it ends before the directory does.
         started = "".join(f"{shlex.join(command)} & " for command in self.beside)
-        waited = "wait && " if self.beside else ""
-        return (
-            "/bin/sh",
-            "-c",
-            f"{started}{compiled} && {waited}{{ {linked} 2>/dev/null || {shlex.join(self.again)}; }}",
-        )
+        return "/bin/sh", "-c", f"{started}{compiled}; status=$?; wait; [ $status = 0 ] || exit $status; {link}"
 
     @property
     def again(self) -> tuple[str, ...]:
@@ -89,12 +89,26 @@ class Link:
 
 
 def is_complete(image: bytes) -> bool:
-    """Whether all that a shared object misses is in every process that opens it, if its linker read no library."""
-    return all(name in _PRESENT or name.startswith(_WRAPPED) for name in missing(image))
+    """Whether a shared object is whole though its linker read no library: all that it misses is in every process.
+
+    One that has no function is not whole: its objects were none for a linker by itself, but for link-time optimisation.
+    """
+    return _has_functions(image) and all(name in _PRESENT or name.startswith(_WRAPPED) for name in missing(image))
 
 
 def missing(image: bytes) -> Iterator[str]:
-    """The names that a shared object wants others to have, weak ones left out; nothing is said of what is none.
+    """The names that a shared object wants others to have, weak ones left out; nothing is said of what is none."""
+    for name, info, section in _symbols(image):
+        if name and section == _UNDEFINED and info >> 4 == _GLOBAL:
+            yield name
+
+
+def _has_functions(image: bytes) -> bool:
+    return any(section != _UNDEFINED and info & 15 == _FUNCTION for _, info, section in _symbols(image))
+
+
+def _symbols(image: bytes) -> Iterator[tuple[str, int, int]]:
+    """Name, binding and type, and section of each symbol that others may see.
 
     The layout is that of "Tool Interface Standard: Executable and Linking Format", for 64 bits, low byte first.
     """
@@ -107,7 +121,6 @@ def missing(image: bytes) -> Iterator[str]:
             names = sections[link][1]
             for place in range(offset, offset + length, _SYMBOL.size):
                 name, info, section = _SYMBOL.unpack_from(image, place)
-                if name and section == _UNDEFINED and info >> 4 == _GLOBAL:
-                    yield image[names + name : image.index(b"\0", names + name)].decode()
+                yield image[names + name : image.index(b"\0", names + name)].decode(), info, section
     except (struct.error, LookupError, ValueError):
         return

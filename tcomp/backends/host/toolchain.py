@@ -360,9 +360,7 @@ def _display(command: tuple[str, ...]) -> str:
 
 def _ending(code: int) -> str:
     """How a process ended, or what a shell started in it, which adds 128 to signals."""
-    code = 128 - code if code > 128 else code
-    if code >= 0:
-        return f"exit status {code}"
+    number = -code if code < 0 else code - 128
     with suppress(ValueError):
-        return f"killed by {signal.Signals(-code).name}"
-    return f"killed by signal {-code}"
+        return f"killed by {signal.Signals(number).name}"
+    return f"killed by signal {number}" if code < 0 else f"exit status {code}"
