@@ -19,7 +19,7 @@ from tcomp.stepwise import StepwiseCompilation, lower_stepwise
 from tests.language.test_time_tiles import STENCILS, head
 
 
-def tiled(text: str, sizes: dict[str, int], threads: int = 1, nearest: int = 32 << 10) -> StepwiseCompilation:
+def tiled(text: str, sizes: dict[str, int], threads: int = 1, nearest: int = 8 << 10) -> StepwiseCompilation:
     """Compiled for vectors of four doubles, and no more of a first cache than told."""
     (function,) = define(text).values()
     machine = replace(this_machine(), vector_bytes=32, registers=16, threads=threads, nearest_cache=nearest)
@@ -43,9 +43,9 @@ def check(text: str, sizes: dict[str, int], *arguments: Any, size: str = "lanes"
 @pytest.mark.parametrize(
     ("n", "steps", "facts", "size"),
     [
-        (803, 61, {}, "tiles of 31 steps x 201 rows x 4 lanes"),
-        (2000, 50, {"threads": 2}, "tiles of 50 steps x 250 rows x 4 lanes"),
-        (4001, 7, {"nearest": 4096}, "tiles of 7 steps x 167 rows x 4 lanes"),
+        (803, 61, {"nearest": 32 << 10}, "tiles of 31 steps x 201 rows x 4 lanes"),
+        (2000, 50, {"nearest": 32 << 10, "threads": 2}, "tiles of 50 steps x 250 rows x 4 lanes"),
+        (4001, 9, {"nearest": 4096}, "tiles of 9 steps x 167 rows x 4 lanes"),
     ],
 )
 def test_tiles_have_a_lane_each(n: int, steps: int, facts: dict[str, int], size: str) -> None:
@@ -83,7 +83,7 @@ def test_a_value_of_the_step_before_is_asked_for_only_where_there_is_one() -> No
       }
     }"""
     rng = np.random.default_rng(5)
-    check(text, {"N": 500, "T": 20}, rng.random(500), rng.random(20).astype(np.float16), np.float32(0.75))
+    check(text, {"N": 500, "T": 23}, rng.random(500), rng.random(23).astype(np.float16), np.float32(0.75))
 
 
 def test_slices_of_steps_that_share_places() -> None:
@@ -97,7 +97,7 @@ def test_slices_of_steps_that_share_places() -> None:
       }
       O(i) = U(T-1,i) where i in 0:N
     }"""
-    for steps in (21, 22):
+    for steps in (28, 29):
         check(text, {"N": 700, "T": steps}, np.random.default_rng(2).random(700), steps)
 
 
@@ -133,22 +133,38 @@ def test_few_rows_and_few_steps_do_not() -> None:
         assert not head(tiled(STENCILS["jacobi-1d"], {"N": n, "T": steps}))
 
 
+def test_rows_go_to_lanes_where_these_compute_enough_of_them() -> None:
+    wide = STENCILS["jacobi-1d"].replace("i - 1", "i - 6").replace("i + 1", "i + 6")
+    single = STENCILS["jacobi-1d"].replace("double", "float")
+    for text, n, steps, together in (
+        (STENCILS["jacobi-1d"], 1600, 16, False),
+        (STENCILS["jacobi-1d"], 1600, 30, True),
+        (STENCILS["jacobi-1d"], 8000, 6, False),
+        (STENCILS["jacobi-1d"], 8000, 12, True),
+        (single, 1600, 30, False),
+        (single, 1600, 400, True),
+        (wide, 1600, 40, False),
+    ):
+        found = head(tiled(text, {"N": n, "T": steps}, nearest=32 << 10))
+        assert ("lanes" in found) == together, (n, steps, found)
+
+
 def test_tiles_of_a_plan_may_be_changed_if_they_stay_independent_and_have_what_they_read() -> None:
     text = STENCILS["jacobi-1d"]
-    made = tiled(text, {"N": 500, "T": 20})
+    made = tiled(text, {"N": 500, "T": 24})
     size, operation = head(made), tc.define(text).jacobi_1d
     A, B = np.random.default_rng(4).random((2, 500))
-    wanted = operation.reference(A, B, 20)
+    wanted = operation.reference(A, B, 24)
     for other in (
         "3 steps x 17 rows x 4 lanes",
         "20 steps x 900 rows x 2 lanes",
         "6 steps x 50 rows x 8 lanes",
         "4 steps x 50 rows",
     ):
-        kernel = operation.compile(A, B, 20, plan=made.stages["pack"].replace(size, f"tiles of {other}"))
-        np.testing.assert_allclose(kernel(A, B, 20), wanted, rtol=1e-12)
+        kernel = operation.compile(A, B, 24, plan=made.stages["pack"].replace(size, f"tiles of {other}"))
+        np.testing.assert_allclose(kernel(A, B, 24), wanted, rtol=1e-12)
     with pytest.raises(LegalityError, match="depend on each other"):
-        operation.compile(A, B, 20, plan=made.stages["pack"].replace(size, "tiles of 20 steps x 50 rows x 4 lanes"))
+        operation.compile(A, B, 24, plan=made.stages["pack"].replace(size, "tiles of 20 steps x 50 rows x 4 lanes"))
     for wrong in ("5 steps x 60 rows x 3 lanes", "5 steps x 600000 rows x 4 lanes"):
         with pytest.raises(tc.TcompError):
-            operation.compile(A, B, 20, plan=made.stages["pack"].replace(size, f"tiles of {wrong}"))
+            operation.compile(A, B, 24, plan=made.stages["pack"].replace(size, f"tiles of {wrong}"))

@@ -13,6 +13,16 @@ _SHAPES = (
 )
 
 
+_MOVES = (
+    "2026-11-29, two threads beside other work, by turns, least of 40, time in lanes of that step by step, at rows a"
+    " lane computed for one moved. In the nearest cache: jacobi-1d, doubles, 0.25 1.5 to 1.6, 0.62 1.2 to 1.3, 1.25"
+    " 0.96 to 1.06, floats, 0.62 1.40, 1.56 1.17, 1.79 1.06; with one more tensor to read, 0.2 1.84, 1.0 1.21, 1.33"
+    " 1.03, and neighbours 4 away, 0.33 2.17, 0.67 1.94. Not in it: jacobi-1d, doubles, 0.25 1.2 to 1.5, 0.38 0.98 to"
+    " 1.10, 0.62 0.77 to 0.82, floats, 0.62 1.29, 2.08 0.59; one tensor more, 0.2 1.16, 0.5 1.03, 1.0 0.59; neighbours"
+    " 4 away, 0.2 2.4, 0.5 1.12, 0.67 0.93; three steps kept, 0.07 3.0, 0.18 1.37, 0.36 0.96"
+)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TimeTiling:
     """What tiles over time look like."""
@@ -57,6 +67,21 @@ class TimeTiling:
             " step by step: 250 (62 rows) 22.9, 19.5; 500 (125) 31, 36; 800 46, 56; 1200 (on two threads from here)"
             " 50, 82; 1600 45, 108"
         ),
+    )
+    rows_for_a_move: float = fitted(
+        1.3,
+        "rows a lane",
+        "That tiles in lanes compute at least for each row that they bring there or back, where the block stays in the"
+        " nearest cache: step by step, rows lie as vectors already.",
+        machine="Zen 3, two threads",
+        how=_MOVES,
+    )
+    far_rows_for_a_move: float = fitted(
+        0.5,
+        "rows a lane",
+        "The same, where the block does not stay there, so that each step waits for the second cache.",
+        machine="Zen 3, two threads",
+        how=_MOVES,
     )
     registers_kept: int = fitted(
         4,

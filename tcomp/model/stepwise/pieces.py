@@ -168,6 +168,11 @@ class Lanes:
         """How many rows behind its own a tile reads at most."""
         return max(rows.behind for rows in self.own)
 
+    @property
+    def moves(self) -> int:
+        """How many rows go to a tile, and back, for each of its own."""
+        return sum(rows.slots * (1 + rows.written) for rows in self.own)
+
     def widths(self, rows: int, widest: int, threads: int) -> int:
         """The rows of a tile, at most so many, where each lane of each thread has as many tiles."""
         together, span = self.count * threads, rows + self.before + self.behind

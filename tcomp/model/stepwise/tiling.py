@@ -43,7 +43,8 @@ class Room:
     ``lines`` is how many lines of a cache half of the first one holds.  A tile has so many columns for each row where
     these are neighbours in memory, and so many where each is a row of memory itself, of which so many run ``together``.
     Tiles in the lanes of vectors of so many bytes stay in ``nearest``, have ``narrowest`` rows at least, and are shared
-    by threads where a wave has ``shared`` instances.
+    by threads where a wave has ``shared`` instances.  For each row that goes to a lane or back, all lanes compute
+    ``gains`` rows at least: the first where the block stays in the nearest cache, else the second.
     """
 
     tile: int
@@ -56,6 +57,7 @@ class Room:
     nearest: int = 0
     narrowest: int = 0
     shared: int = 0
+    gains: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: S
         return None
     rows = _range(block, cutter, block.rows)
     across = block.moves[1].band(-1) if len(block.moves) > 1 else None
-    shape = wanted or (None if lanes is None else _in_lanes(block, lanes, room, lower, upper, rows))
+    shape = wanted or (None if lanes is None else _in_lanes(block, lanes, room, lower, upper, rows, total))
     if shape is None and (asked or block.stays):
         shape = _shape(block, cutter, total, room, lower, upper, across, rows)
     if shape is None or (shape.lanes and lanes is None):
@@ -211,10 +213,12 @@ def _lanes(cutter: Cutter, pieces: Pieces, block: _Block, vector_bytes: int, cou
 
 
 def _in_lanes(
-    block: _Block, lanes: Lanes, room: Room, lower: Band, upper: Band, rows: tuple[int, int]
+    block: _Block, lanes: Lanes, room: Room, lower: Band, upper: Band, rows: tuple[int, int], total: int
 ) -> Shape | None:  # fmt: skip
     """Tiles of which as many as there are lanes stay in the first cache, of about the same number of steps each."""
     count = max(1, rows[1] - rows[0])
+    computed = block.length * sum(high - low for low, high in lanes.spans)
+    least = lanes.count * lanes.moves * count * room.gains[total > 2 * room.nearest]
     rows_of_room = room.nearest // (room.vector_bytes * sum(own.slots for own in lanes.own))
     for threads in (room.threads, 1):
         width = lanes.widths(count, max(rows_of_room, 2 * room.narrowest), threads)
@@ -223,7 +227,8 @@ def _in_lanes(
         if height < ENOUGH or width < room.narrowest or not shared:
             continue
         waves = -(-block.length // height)
-        return Shape(-(-block.length // waves), width, lanes=lanes.count)
+        if computed >= least * (waves + 1):
+            return Shape(-(-block.length // waves), width, lanes=lanes.count)
     return None
 
 
