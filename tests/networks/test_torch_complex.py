@@ -139,6 +139,8 @@ def test_what_stays_complex_is_refused() -> None:
         tc.networks.from_torch(Apply(lambda x: torch.fft.fft(x).exp().real).eval(), X)
     with pytest.raises(tc.NetworkError, match="gives float32 of complex numbers"):
         tc.networks.from_torch(Apply(lambda x: torch.fft.fft(x).sum(0, dtype=torch.float32)).eval(), X)
+    with pytest.raises(tc.NetworkError, match="gives float32 of complex numbers"):
+        tc.networks.from_torch(Apply(lambda x: x.clone().select_scatter(torch.fft.fft(x)[0], 0, 1)).eval(), X)
     with pytest.raises(tc.NetworkError, match="is complex64"):
         tc.networks.from_torch(Apply(lambda z: z.real + 1).eval(), X + 1j)
     with pytest.raises(tc.NetworkError, match="several inputs are given as one tuple"):

@@ -86,6 +86,8 @@ _ELEMENTS = ("self", "other", "tensors", "src", "values", "value")
 def _of_parts(b: Builder, n: Node) -> list[Node]:
     """A node for the real parts of all elements and one for the imaginary ones, which are 0 where there are none."""
     dtype = str(n.arguments.get("dtype") or "complex").removeprefix("torch.")
+    if isinstance(n.arguments.get("self"), Value) and not n.dtype.startswith("complex"):
+        dtype = n.dtype
     if not dtype.startswith("complex"):
         raise n.refuse(f"gives {dtype} of complex numbers")
 
