@@ -28,6 +28,8 @@ def test_logarithms_of_running_sums() -> None:
     rows = torch.tensor([[-np.inf, -np.inf, 1.0, 2.0], [1000, 1001, 3, 1], [1, np.inf, 0, 2], [1, np.nan, 0, 2]])
     agree(lambda y: (y.logcumsumexp(1), y.logcumsumexp(0)), rows)
     agree(lambda y: y[1].logcumsumexp(0), rows)
+    agree(lambda y: (*y.cummax(0), *y.cummin(-1), y.logcumsumexp(0)), rows[0, 2])
+    agree(lambda y: ((y > 1).logsumexp(1), (100 * y[1]).long().logsumexp(0)), rows[:2])
 
 
 def test_rounding_to_digits() -> None:

@@ -113,7 +113,7 @@ def product(b: Builder, n: Node, *, x: Value, dim: int | None = None, keepdim: b
 @rule("aten.logsumexp.default")
 def logsumexp(b: Builder, n: Node, *, x: Value, dim: Sequence[int], keepdim: bool = False) -> Value:
     """Shifted by the largest element, so that nothing overflows."""
-    rank = len(x.shape)
+    x, rank = promoted(b, n, x), len(x.shape)
     axes = sorted({axis % rank for axis in dim}) if dim else list(range(rank))
     symbol, body, after, first = general.LOG_SUM_EXP
     return b.call(n, general.reduction("log_sum_exp", symbol, body, after, rank, axes, keepdim, x.dtype, first), [x])

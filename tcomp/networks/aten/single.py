@@ -16,7 +16,8 @@ _REDUCE = {
     *("aten.prod.dim_int", "aten.sum.dim_IntList"),
 }
 _KEEP = {
-    *(f"aten.{name}.default" for name in ("sort", "argsort", "topk", "cumsum", "cumprod")),
+    *(f"aten.{name}.default" for name in ("sort", "argsort", "topk", "cumsum", "cumprod", "cummax", "cummin")),
+    "aten.logcumsumexp.default",
     *("aten.sort.stable", "aten.argsort.stable", "aten.softmax.int", "aten.log_softmax.int"),
 }
 
