@@ -164,3 +164,14 @@ def test_numbers_that_only_assertions_read() -> None:
     np.testing.assert_allclose(found, Checked()(lengths, X), rtol=1e-6)
     with pytest.raises(tc.NetworkError, match="a number that is computed from an input"):
         tc.networks.from_torch(Cut().eval(), (lengths, X))
+
+
+def test_parts_without_gradients_or_in_their_own_precision() -> None:
+    def partly(y: Any) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            z = torch.hypot(y.float() * 2, y)
+        with torch.no_grad():
+            w = y + 1
+        return w + z, z
+
+    agree(partly, X)

@@ -19,8 +19,9 @@ _ROUNDS = 4
 def simplified(program: ExportedProgram, kept: frozenset[str]) -> ExportedProgram:
     """The program without operators that have no rule but are others together, as PyTorch's table says.
 
-    Where a tensor is changed in place that something else may read, it is written without such changes.  ``kept`` has
-    operators that are to stay as they are.  Raises NetworkError.
+    Where a tensor is changed in place that something else may read, it is written without such changes.  Parts that
+    run without gradients or in another precision stand in their place.  ``kept`` has operators that are to stay as they
+    are.  Raises NetworkError.
     """
     table = torch.export.default_decompositions()
     try:
@@ -28,7 +29,7 @@ def simplified(program: ExportedProgram, kept: frozenset[str]) -> ExportedProgra
             for turn in range(_ROUNDS):
                 targets = {node.target for node in program.graph.nodes if node.op == "call_function"}
                 missing = {t for t in targets if str(t) not in RULES and str(t) not in kept and t in table}
-                if not missing and (turn or not _changes_in_place(program)):
+                if not missing and (turn or not (_changes_in_place(program) or _has_regions(program))):
                     break
                 program = program.run_decompositions({target: table[target] for target in missing})
     except Exception as error:
@@ -61,6 +62,14 @@ def _is_composite(target: Any) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False
     return target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+_REGIONS = ("wrap_with_autocast", "wrap_with_set_grad_enabled")
+"""What runs a part of a program that has a graph of its own; taking operators apart puts it back in its place."""
+
+
+def _has_regions(program: ExportedProgram) -> bool:
+    return any(str(node.target) in _REGIONS for node in program.graph.nodes if node.op == "call_function")
 
 
 def _changes_in_place(program: ExportedProgram) -> bool:
