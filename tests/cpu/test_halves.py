@@ -55,6 +55,18 @@ def test_rows_of_halves_are_converted_in_vectors(width: int) -> None:
             np.testing.assert_array_equal(Z, np.where(X < 0, 0, X.astype(np.float32)) - 1)
 
 
+@needs_conversions
+@pytest.mark.parametrize("reduction", ["max", "min"])
+def test_extrema_down_columns_of_halves_are_taken_in_vectors(width: int, reduction: str) -> None:
+    f = tc.define(f"def f(half(N,D) X, half(N) r) -> (E) {{ E(d) {reduction}=! X(n,d) * r(n) }}")["f"]
+    for length in LENGTHS:
+        X, r = halves(7, length), halves(7)
+        kernel = f.compile(X, r, options=SERIAL)
+        lanes = width // 4
+        assert (f"value[0] = tc_widened_float16_x{lanes}(" in kernel.source) == (length >= lanes)
+        np.testing.assert_array_equal(kernel(X, r), f.reference(X, r))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_reductions_of_16_bits(width: int, dtype: str) -> None:
     storage: Any = dtype if dtype == "float16" else pytest.importorskip("ml_dtypes").bfloat16
