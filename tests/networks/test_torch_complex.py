@@ -83,6 +83,7 @@ def test_floats_among_complex_numbers_have_no_imaginary_part() -> None:
         made = (
             torch.cat([y, x, whole]), torch.cat([x, y]), torch.nn.functional.pad(y, (1, 2), value=3.0),
             torch.complex(x[:, :1], x), torch.complex(x[:1], x[:, :1]), whole.to(torch.complex64), w,
+            x[0, 0].sum(0, dtype=torch.complex64), y[1, 2].cumsum(-1), y[1, 2].mean(0),
             x.sum(0, dtype=torch.complex64), torch.where(x > 0, y, 2.0), y.unbind(1)[1], y.mean() + 0 * y,
         )  # fmt: skip
         return *(torch.view_as_real(one) for one in made), whole.to(torch.complex64).real

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tcomp.networks.aten.parts import expand
+from tcomp.networks.aten.single import import_single
 from tcomp.networks.importing import Builder, Node, import_node
 from tcomp.networks.network import Value
 from tcomp.networks.texts import elements, general, parts
@@ -71,7 +72,7 @@ def import_complex(b: Builder, n: Node) -> Made | list[Complex]:
     """The result of an operator on complex numbers, or several.  Raises NetworkError for one that is not known."""
     nodes_of(n)
     if n.operator in _BY_PARTS:
-        made = [import_node(b, one) for one in _of_parts(b, n)]
+        made = [import_single(b, one) for one in _of_parts(b, n)]
         return [Complex(*both) for both in zip(*made, strict=True)] if isinstance(made[0], list) else Complex(*made)
     operator = _OPERATORS.get(n.operator)
     if operator is None:
