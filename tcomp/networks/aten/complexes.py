@@ -239,11 +239,8 @@ def _polar(b: Builder, n: Node, given: Mapping[str, Any]) -> Complex:
 def _of_floats(b: Builder, n: Node, given: Mapping[str, Any]) -> Made:
     """Complex numbers of two tensors, or of one alone."""
     if "real" in given:
-        made = []
-        for part in _PARTS:
-            inner = replace(n, name=f"{n.name}_{part}", dtype="float32")
-            made.append(expand(b, inner, x=given[part]))
-        return Complex(*made)
+        inner = replace(n, dtype="float32")
+        return Complex(*(expand(b, replace(inner, name=f"{n.name}_{part}"), x=given[part]) for part in _PARTS))
     x = given["self"]
     if isinstance(x, Complex):
         if not n.dtype.startswith("complex"):
