@@ -16,7 +16,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcomp.grammar.ranges.affine import to_set
-from tcomp.grammar.tree.function import Binary, Call, Expr, Read, Unary, depends_on_data, walk
+from tcomp.grammar.tree.function import Binary, Call, Expr, Index, Read, Unary, depends_on_data, walk
 from tcomp.mapping.cpu.rescaling import long_weights
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
@@ -25,6 +25,7 @@ from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.rescaling.building import read_of
 from tcomp.mapping.rescaling.weights import unconditional
 from tcomp.model.scop import Scop, ScopStatement
+from tcomp.model.terms.unions import storage_of
 
 
 def hide_steps(machine: Machine, plan: Plan, options: MappingOptions) -> Plan:
@@ -43,9 +44,10 @@ def without_hidden_steps(scop: Scop, whole: Collection[str] = ()) -> Scop | None
     """The program without them; None if it has none.
 
     An instance of a sum goes if a factor of what it adds is a weight that is 0: an exponential, perhaps times
-    something, where a condition on indices holds, and 0 elsewhere.  Of other statements those instances go whose
-    elements of temporaries nothing reads any more.  Domains stay convex, without quotients: what would be otherwise
-    stays whole, and so does what uses the weights of the statements ``whole``.
+    something, where a condition on indices holds, and 0 elsewhere.  A row of weights that are all 0 may be divided by
+    its sum: that is NaN, and no 0.  Of other statements those instances go whose elements of temporaries nothing reads
+    any more.  Domains stay convex, without quotients: what would be otherwise stays whole, and so does what uses the
+    weights of the statements ``whole``.
     """
     zeros: dict[str, isl.Set] = {}
     for statement in scop.statements:
@@ -97,12 +99,29 @@ def _zeros(scop: Scop, statement: ScopStatement, zeros: Mapping[str, isl.Set]) -
 
 def _reading(statement: ScopStatement, zeros: Mapping[str, isl.Set]) -> list[isl.Set]:
     """The instances that have a 0 as a factor."""
+    value = unconditional(statement.value)[1]
     return [
-        read_of(statement, factor.tensor).intersect_range(zeros[factor.tensor]).domain()
-        for factor in _factors(unconditional(statement.value)[1])
+        _defined(statement, value, read_of(statement, factor.tensor).intersect_range(zeros[factor.tensor]).domain())
+        for factor in _factors(value)
         if isinstance(factor, Read) and factor.tensor in zeros and factor.boundary is None
         if sum(isinstance(e, Read) and e.tensor == factor.tensor for e in walk(statement.value)) == 1
     ]
+
+
+def _defined(statement: ScopStatement, value: Expr, hidden: isl.Set) -> isl.Set:
+    """The instances with a 0 as a factor that are divided by what some others, without one, are divided by."""
+    parts = [e for divisor in _divisors(value) for e in walk(divisor)]
+    if not parts:
+        return hidden
+    space = statement.domain.get_space()
+    alike = isl.Map.universe(space.map_from_set())
+    for tensor in {e.tensor for e in parts if isinstance(e, Read)}:
+        for read in (r for r in statement.reads if storage_of(r) == tensor):
+            alike = alike.intersect(read.apply_range(read.reverse()))
+    for index in {e.name for e in parts if isinstance(e, Index)}:
+        place = statement.indices.index(index)
+        alike = alike.equate(isl.dim_type.in_, place, isl.dim_type.out, place)
+    return hidden.intersect(alike.intersect_range(statement.domain.subtract(hidden)).domain())
 
 
 def _shown(scop: Scop, statement: ScopStatement, condition: Expr) -> isl.Set | None:
@@ -126,6 +145,19 @@ def _factors(value: Expr) -> Iterator[Expr]:
             yield from _factors(value.operand)
         case _:
             yield value
+
+
+def _divisors(value: Expr) -> Iterator[Expr]:
+    """What factors of a product are divided by."""
+    match value:
+        case Binary(op="*"):
+            yield from _divisors(value.lhs)
+            yield from _divisors(value.rhs)
+        case Binary(op="/"):
+            yield from _divisors(value.lhs)
+            yield value.rhs
+        case Unary(op="-"):
+            yield from _divisors(value.operand)
 
 
 def _is_simple(statement: ScopStatement) -> bool:

@@ -101,3 +101,29 @@ def test_what_others_read_stays_whole() -> None:
     text = WEIGHTS.replace("-> (O)", "-> (O, m)").replace("O(i,e) +=!", "m(i) max=! s(i,j)\n O(i,e) +=!")
     found = counts(compiled(text))
     assert (found["S0"], found["S1"], found["S3"]) == (19 * 26 * 3, 190, 5 * 190)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    ["q(i,j) = p(i,j) / z(i)\n O(i,e) +=! q(i,j) * V(j,e)", "O(i,e) +=! p(i,j) / z(i) * V(j,e)"],
+    ids=["weights", "terms"],
+)
+def test_a_row_of_which_nothing_is_seen_is_divided(steps: str) -> None:
+    """Its weights are divided by a sum of nothing: NaN, here and in gradients that have that sum from outside."""
+    text = HEAD + "p(i,j) = j < i ? exp(s(i,j)) : 0.0\n z(i) +=! p(i,j)\n"
+    operation = tc.define(text + steps + "}").f
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(shape).astype(np.float32) for shape in ((6, 3), (7, 3), (7, 5))]
+    found = operation(*given)
+    assert np.isnan(found[0]).all()
+    np.testing.assert_allclose(found, operation.reference(*given), rtol=1e-5, atol=1e-5)
+    assert np.isnan(operation.gradient("V")(*given, np.ones((6, 5), np.float32))).all()
+
+
+@pytest.mark.parametrize(
+    ("condition", "divisor", "seen"),
+    [("j <= i", "z(i)", 190), ("j <= i", "2.0", 190), ("j < i", "z(i)", 19 * 26), ("j <= i", "float(i - j)", 19 * 26)],
+)
+def test_rows_of_which_something_is_seen_are_divided_there(condition: str, divisor: str, seen: int) -> None:
+    text = HEAD + f"p(i,j) = {condition} ? exp(s(i,j)) : 0.0\n z(i) +=! p(i,j)\n q(i,j) = p(i,j) / {divisor}\n"
+    assert counts(compiled(text + "O(i,e) +=! q(i,j) * V(j,e) }"))["S4"] == 5 * seen
