@@ -143,14 +143,22 @@ class _Reverse(Adjoints):
             version = self.versions[p]
             if self.adjoints[version.name] not in self.cotangents.values():
                 self.settle(version, self.adjoints[version.name])
-                steps, groups[-1].time = self.steps_of(p, backwards=True) or (None, 0)
-                groups[-1].steps = steps
+                steps, time = self.steps_of(p, backwards=True) or (None, 0)
+                self._check_steps(p, groups[-1], time)
+                groups[-1].steps, groups[-1].time = steps, time
         for number, group in enumerate(groups):
             targets = {s.target.name for s in group.statements}
             earlier = [n for g in groups[: number + 1] for s in g.statements for n in names_of(s)]
             group.is_adjoint = not targets & set(earlier)
         self.inside = {}
         self.groups = [*before, *groups]
+
+    def _check_steps(self, position: int, group: Group, time: int) -> None:
+        """Raises DerivativeError where an adjoint is added to at a step that data choose, as by ``L = y(n)``."""
+        if any(not isinstance((s.subscripts or ())[time], syntax.Name) for s in group.statements):
+            statement = self.function.statements[position]
+            message = f"data choose which step of {statement.target} is read, so it has no adjoint a step"
+            raise DerivativeError(Diagnostic(message, self.function.source, statement.span))
 
     def _adjoint_name(self, version: Version) -> str:
         return f"all_d_{version.tensor}" if version.name in self.outputs else f"d_{version.name}"
