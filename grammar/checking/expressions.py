@@ -36,12 +36,15 @@ from tcomp.values.operators import (
 )
 
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-_REDUCING = {
+_ELSEWHERE = {
     name: f"reductions are statements: write `S(i) {operator} ...`, over the indices that stand on the right alone"
     for name, operator in (
         ("sum", "+=!"), ("mean", "+=!"), ("prod", "*=!"), ("reduce", "+=!"), ("amax", "max=!"), ("amin", "min=!"),
         ("argmax", "argmax=!"), ("argmin", "argmin=!"), ("dot", "+=!"),
     )
+} | {
+    "isnan": "write `x != x`", "isfinite": "write `abs(x) < 1.0 / 0.0`", "isinf": "write `abs(x) == 1.0 / 0.0`",
+    "signbit": "write `copysign(1.0, x) < 0`", "rint": "`round` takes halves away from 0; `floor` and `%` give others",
 }  # fmt: skip
 """What functions of other languages are here."""
 
@@ -184,7 +187,7 @@ class ExpressionChecker:
         elif name in self.environment.written_later:
             self.report.error(f"`{name}` is read here, before any statement writes it", expr.function.span)
         else:
-            hint = _REDUCING.get(name) or self.report.did_you_mean(name, self.environment.callables())
+            hint = _ELSEWHERE.get(name) or self.report.did_you_mean(name, self.environment.callables())
             self.report.error(f"undefined variable {name} used here", expr.function.span, hint)
         return self._failed(expr.span)
 

@@ -12,8 +12,8 @@ import islpy as isl
 from tcomp.errors import CompileError, Diagnostic, ShapeError
 from tcomp.grammar.ranges.bounds import Program, prove
 from tcomp.grammar.ranges.domains import Box, StatementDomain, statement_domain
+from tcomp.grammar.ranges.doubts import narrowed, overflows, wrapped
 from tcomp.grammar.ranges.inference import Inference
-from tcomp.grammar.ranges.overflow import overflows, wrapped
 from tcomp.grammar.ranges.sizes import bind_sizes, check_sizes, extents
 from tcomp.grammar.tree.forms import to_form
 from tcomp.grammar.tree.function import Function
@@ -80,7 +80,8 @@ def _infer(function: Function, sizes: dict[str, int], declared: Mapping[str, tup
         raise ShapeError(*misfits)
     if mistakes:
         raise CompileError(*mistakes)
-    told = (*inference.warnings, *wrapped(function, sizes, domains))
+    doubts = (*wrapped(function, sizes, domains), *narrowed(function, sizes, boxes, domains))
+    told = (*inference.warnings, *doubts)
     return Ranges(sizes, boxes, domains, told)
 
 

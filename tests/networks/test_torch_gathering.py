@@ -175,3 +175,13 @@ def test_parts_without_gradients_or_in_their_own_precision() -> None:
         return w + z, z
 
     agree(partly, X)
+
+
+def test_a_size_that_data_choose_is_named() -> None:
+    with pytest.raises(tc.NetworkError, match=r"aten\.nonzero\.default has a size that is not fixed \(node nonzero\)"):
+        tc.networks.from_torch(Apply(torch.nonzero).eval(), X)
+
+
+def test_norms_of_groups_with_a_scale_alone() -> None:
+    scale = torch.arange(3.0)
+    agree(lambda y: (f.group_norm(y, 1, scale), f.group_norm(y, 3, None, scale)), Y)

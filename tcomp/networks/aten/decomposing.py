@@ -103,7 +103,7 @@ _ALIKE = {"zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1, "full_
 def _filled(node: Any) -> Any:
     """What a node gives that reads a tensor's shape alone, or None; what has no elements reads none either."""
     made = node.meta.get("val")
-    if isinstance(made, torch.Tensor) and 0 in made.shape and all(isinstance(n, int) for n in made.shape):
+    if isinstance(made, torch.Tensor) and all(isinstance(n, int) for n in made.shape) and 0 in made.shape:
         return torch.empty(tuple(made.shape), dtype=made.dtype)
     name, like = str(node.target).removeprefix("aten.").partition(".")[0], node.meta.get("val")
     if name not in _ALIKE or not isinstance(like, torch.Tensor) or not all(isinstance(n, int) for n in like.shape):

@@ -348,7 +348,7 @@ def _type(node: Any) -> tuple[str, tuple[int, ...]]:
     if not isinstance(found, torch.Tensor):
         raise NetworkError(f"{node.name} is not one tensor")
     if not all(isinstance(extent, int) for extent in found.shape):
-        raise NetworkError(f"{node.name} has a size that is not fixed")
+        raise NetworkError(f"{node.target} has a size that is not fixed (node {node.name})")
     return str(found.dtype).removeprefix("torch."), tuple(found.shape)
 
 

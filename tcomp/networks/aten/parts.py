@@ -126,9 +126,17 @@ def group_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Value:
-    if (weight is None) != (bias is None):
-        raise n.refuse("has a scale without a shift")
+    weight, bias = _both(b, n, weight, bias)
     return b.call(n, parts.group_norm(len(x.shape), weight is not None), [x, weight, bias], G=num_groups, eps=eps)
+
+
+def _both(b: Builder, n: Node, weight: Value | None, bias: Value | None) -> tuple[Value | None, Value | None]:
+    """A scale and a shift, of which one alone was given."""
+    if weight is not None and bias is None:
+        bias = b.weight(f"{n.name}_shift", np.zeros(weight.shape, np.float32))
+    elif bias is not None and weight is None:
+        weight = b.weight(f"{n.name}_scale", np.ones(bias.shape, np.float32))
+    return weight, bias
 
 
 @rule("aten.conv1d.default", "aten.conv1d.padding")
