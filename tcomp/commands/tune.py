@@ -15,7 +15,7 @@ from tcomp.commands.inputs.programs import add_types_argument, read_chosen, sugg
 from tcomp.commands.inputs.shapes import parse_shapes
 from tcomp.commands.inputs.types import parse_count, parse_seconds, parse_seed
 from tcomp.commands.terminal.display import show_error, show_line
-from tcomp.commands.terminal.exit_codes import DONE, INTERRUPTED
+from tcomp.commands.terminal.exit_codes import DONE, INTERRUPTED, WRONG
 from tcomp.commands.terminal.progress import ProgressDisplay
 from tcomp.errors import ShapeError, TcompError
 from tcomp.grammar.ranges.sizes import check_sizes
@@ -27,7 +27,7 @@ from tcomp.runtime.registry import DEFAULT_TARGET, resolve
 from tcomp.runtime.specialisation import Specialisation
 from tcomp.tuner.database.database import Database
 from tcomp.tuner.database.file import database_path, open_database
-from tcomp.tuner.database.identity import device_model
+from tcomp.tuner.database.identity import device_model, identity_of
 from tcomp.tuner.database.trials import Problem
 from tcomp.tuner.report.report import write_report
 from tcomp.tuner.report.result import TuningResult
@@ -117,7 +117,10 @@ def _request(values: argparse.Namespace) -> TuneRequest:
 
 
 def execute(request: TuneRequest) -> int:
-    """Tune every def for every shape.  Returns INTERRUPTED after Ctrl-C.  Raises TcompError."""
+    """Tune every def for every shape.  Returns INTERRUPTED after Ctrl-C, WRONG where a result could not be kept.
+
+    Raises TcompError.
+    """
     problems = _problems(request)
     results: list[TuningResult] = []
     with open_database() as database:
@@ -128,8 +131,11 @@ def execute(request: TuneRequest) -> int:
                 if results[-1].interrupted:
                     break
         finally:
-            _finish(results, request)
-    return INTERRUPTED if results and results[-1].interrupted else DONE
+            lost = _lost(results, database)
+            _finish(results, request, lost)
+    if results and results[-1].interrupted:
+        return INTERRUPTED
+    return WRONG if any(lost) else DONE
 
 
 def _tuned(problem: Problem, request: TuneRequest, database: Database, place: str) -> TuningResult:
@@ -149,18 +155,36 @@ def _show(result: TuningResult, request: TuneRequest) -> None:
     sys.stdout.flush()
 
 
-def _finish(results: Sequence[TuningResult], request: TuneRequest) -> None:
+def _lost(results: Sequence[TuningResult], database: Database) -> list[str]:
+    """Why each result could not be kept; an empty text where it could, or where nothing is to be kept."""
+    if database.path is None:
+        # There was a warning if there is a place for the file, but it cannot serve.
+        return ["it cannot be used" if database_path() is not None and _is_found(r) else "" for r in results]
+    return [database.lost.get(identity_of(r.problem.specialisation, r.problem.device), "") for r in results]
+
+
+def _is_found(result: TuningResult) -> bool:
+    """Whether there is something to keep."""
+    return result.seconds < math.inf and not result.undecided
+
+
+def _finish(results: Sequence[TuningResult], request: TuneRequest, lost: Sequence[str]) -> None:
     """Write what is told of all problems together."""
     if request.json:
         sys.stdout.write(json.dumps({"results": [r.to_plain() for r in results]}, indent=1) + "\n")
     if request.report is not None and results:
         write_report(request.report, results)
+    place = database_path()
+    reasons = [reason for reason in lost if reason]
     if results and not request.quiet and not request.json:
-        place = database_path()
         kept = f"kept in {place}; calls use it from now on"
-        if place is None or all(r.seconds == math.inf or r.undecided for r in results):
+        if place is None or not any(_is_found(r) and not reason for r, reason in zip(results, lost, strict=True)):
             kept = "nothing is kept for calls" if place else "nothing is kept: TCOMP_TUNED is 0, or there is no cache"
         show_line(kept if request.report is None else f"{kept}; report in {request.report}")
+    if reasons:
+        sys.stdout.flush()
+        which = "the result" if len(results) == 1 else f"{len(reasons)} of {len(results)} results"
+        show_error(f"error: {which} could not be kept in {place}: {reasons[0]}")
 
 
 def _problems(request: TuneRequest) -> list[Problem]:

@@ -208,6 +208,39 @@ def test_what_cannot_be_imported_is_an_error(capsys: pytest.CaptureFixture[str])
     assert "cannot write" in capsys.readouterr().err
 
 
+def test_what_finds_no_room_is_no_success(
+    runs: list[tuple[Problem, Settings]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    file: Path,
+) -> None:
+    arguments = ["tune", "two.tc", "--def", "mm", "--def", "scale", "--sizes", "M=8,N=9,K=10"]
+    keep = Database.keep
+    raising = "SELECT RAISE(ABORT, 'disk is full'); END"
+    trigger = f"CREATE TEMP TRIGGER IF NOT EXISTS full BEFORE INSERT ON tuned BEGIN {raising}"
+
+    def full(database: Database, tuned: Any) -> None:
+        if tuned.label.startswith("mm"):
+            database._connection.execute(trigger)
+        else:
+            database._connection.execute("DROP TRIGGER IF EXISTS full")
+        keep(database, tuned)
+
+    monkeypatch.setattr(Database, "keep", full)
+    assert main([*arguments[:4], *arguments[6:]]) == 1
+    out, err = capsys.readouterr()
+    assert "calls use it" not in out and "nothing is kept for calls" in out
+    assert f"error: the result could not be kept in {file}: disk is full" in err
+    assert main([*arguments, "--quiet"]) == 1
+    assert "error: 1 of 2 results could not be kept" in capsys.readouterr().err
+    monkeypatch.setattr(Database, "keep", keep)
+    monkeypatch.setenv("TCOMP_TUNED", "/dev/null")
+    assert main([*arguments[:4], *arguments[6:]]) == 1
+    out, err = capsys.readouterr()
+    assert "calls use it" not in out
+    assert "could not be kept in /dev/null" in err
+
+
 def test_progress_lines() -> None:
     none = Progress("mm(M=1)", Phase.COMPILING, 0, 0, 0, 0, *[float("inf")] * 3, MappingOptions(), (), 100.0)
     assert lines_of(none, "", 30.0) == [

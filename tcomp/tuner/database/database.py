@@ -99,6 +99,8 @@ class Database:
         """Open the file, made if need be; None keeps everything in memory.  Raises sqlite3.Error."""
         self.path = None if path is None else Path(path)
         self._warned = False
+        self.lost: dict[Identity, str] = {}
+        """Why the last result that was to be kept for these is not."""
         self._connection = _connected(":memory:" if self.path is None else self.path)
         try:
             self._prepare()
@@ -177,7 +179,10 @@ class Database:
                 (problem, *values, tuned.confirmed, tuned.trials, tuned.when, tuned.worker),
             )
 
-        self._keep(write)
+        self.lost.pop(tuned.identity, None)
+        error = self._keep(write)
+        if error is not None:
+            self.lost[tuned.identity] = str(error)
 
     def add(self, identity: Identity, label: str, trial: Trial, run: int | None = None, spent: float = 0.0) -> None:
         """Keep a trial, and what the run that made it has spent by now, in seconds."""
@@ -300,8 +305,8 @@ class Database:
         query = "SELECT id FROM problems WHERE key = ?"
         return int(self._connection.execute(query, (identity.key,)).fetchone()[0])
 
-    def _keep(self, write: Callable[[], object]) -> None:
-        """Write in a transaction; a warning, once, if that is not possible, for a run goes on without.
+    def _keep(self, write: Callable[[], object]) -> sqlite3.Error | None:
+        """Write in a transaction; a warning, once, and the error if that is not possible, for a run goes on without.
 
         There may be no room, somebody else may write all the time, or the file may be damaged.
         """
@@ -310,6 +315,8 @@ class Database:
                 write()
         except sqlite3.Error as error:
             self._warn(error)
+            return error
+        return None
 
     def _warn(self, error: sqlite3.Error) -> None:
         if not self._warned:
