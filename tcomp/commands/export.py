@@ -46,14 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="sm_80,sm_90",
         help="GPUs to make machine code for (default: all that run the kernels)",
     )
-    parser.set_defaults(execute=lambda values: execute(_request(values)))
+
+    def run(values: argparse.Namespace) -> int:
+        if values.shapes and values.sizes:
+            parser.error("--sizes is for one kernel, --shapes for several: give all sizes to --shapes")
+        return execute(_request(values))
+
+    parser.set_defaults(execute=run)
 
 
 def _request(values: argparse.Namespace) -> ExportRequest:
     program = program_request(values)
     families = tuple(shape for family in values.shapes for shape in family)
-    shapes = tuple({**program.sizes, **shape} for shape in families or ({},))
-    return ExportRequest(program, shapes, values.output, values.name, values.architectures)
+    return ExportRequest(program, families or (program.sizes,), values.output, values.name, values.architectures)
 
 
 def execute(request: ExportRequest) -> int:

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tcomp.errors import Diagnostic, NetworkError
-from tcomp.mapping.options.options import MappingOptions
+from tcomp.grammar.tree.diagnostics import did_you_mean
+from tcomp.mapping.options.options import NAMED, MappingOptions
 from tcomp.networks.rewriting.table import RULES
 
 
@@ -50,6 +51,24 @@ class NetworkOptions:
     kernels: Mapping[str, MappingOptions] = field(default_factory=lambda: MappingProxyType({}))
     """Mapping options of single kernels, by the name of a value that the kernel makes."""
 
+    def __post_init__(self) -> None:
+        """Raises NetworkError for values that an option cannot have, and TcompError for wrong mapping options."""
+        for name in (*self.passes(), "exact"):
+            _check(name, getattr(self, name), isinstance(getattr(self, name), bool), "True or False")
+        number = isinstance(self.accuracy, int | float) and not isinstance(self.accuracy, bool)
+        _check("accuracy", self.accuracy, number and self.accuracy >= 0, "a number that is not negative")
+        number = isinstance(self.jobs, int) and not isinstance(self.jobs, bool)
+        _check("jobs", self.jobs, number and self.jobs >= 0, "a whole number that is not negative")
+        _check("leave_rules", self.leave_rules, isinstance(self.leave_rules, Iterable), "names of rules")
+        algorithms = isinstance(self.algorithms, Mapping) and all(
+            isinstance(one, str) for pair in self.algorithms.items() for one in pair
+        )
+        _check("algorithms", self.algorithms, algorithms, "a mapping from names of layers to names of algorithms")
+        _check("kernels", self.kernels, isinstance(self.kernels, Mapping), "a mapping from names to mapping options")
+        kernels = {name: MappingOptions.of(value) for name, value in self.kernels.items()}
+        object.__setattr__(self, "leave_rules", _rules(self.leave_rules))
+        object.__setattr__(self, "kernels", MappingProxyType(kernels))
+
     @classmethod
     def of(cls, given: NetworkOptions | Mapping[str, Any] | None) -> NetworkOptions:
         """Options as such, from what else a caller may give.  Raises NetworkError for what is no option."""
@@ -57,18 +76,19 @@ class NetworkOptions:
             return given or cls()
         if not isinstance(given, Mapping):
             raise NetworkError(f"options are NetworkOptions or a mapping, not {type(given).__name__}")
-        known = {one.name for one in fields(cls)}
+        known = [one.name for one in fields(cls)]
         plain = {name: value for name, value in given.items() if name in known}
-        kernels = dict(plain.pop("kernels", {}))
-        if "leave_rules" in plain:
-            plain["leave_rules"] = _rules(plain["leave_rules"])
-        for name, value in given.items():
-            if name not in known:
-                if isinstance(value, bool):
-                    hint = f"passes are {', '.join(cls.passes())}"
-                    raise NetworkError(Diagnostic(f"{name} is no pass", hint=hint))
-                kernels[name] = value
-        return cls(**plain, kernels={name: MappingOptions.of(value) for name, value in kernels.items()})
+        kernels = {name: value for name, value in given.items() if name not in known}
+        for name, value in kernels.items():
+            if isinstance(value, bool):
+                hint = did_you_mean(str(name), cls.passes()) or f"passes are {', '.join(cls.passes())}"
+                raise NetworkError(Diagnostic(f"{name} is no pass", hint=hint))
+            if not _says_options(value):
+                hint = did_you_mean(str(name), known) or f"options are {', '.join(known)}; those of a kernel a mapping"
+                raise NetworkError(Diagnostic(f"there is no option {name}", hint=hint))
+        if kernels and isinstance(plain.get("kernels", {}), Mapping):
+            plain["kernels"] = {**plain.get("kernels", {}), **kernels}
+        return cls(**plain)
 
     @classmethod
     def passes(cls) -> tuple[str, ...]:
@@ -90,11 +110,26 @@ class NetworkOptions:
         return self.jobs or min(8, os.cpu_count() or 1)
 
 
+def _check(name: str, value: object, fits: bool, expected: str) -> None:
+    """Raises NetworkError unless the value of an option fits."""
+    if not fits:
+        raise NetworkError(f"{name} is {expected}, not {value!r}")
+
+
 def _rules(names: str | Iterable[str]) -> frozenset[str]:
     """Names of rewrites.  Raises NetworkError for one that there is not."""
-    given = frozenset([names] if isinstance(names, str) else names)
+    told = [names] if isinstance(names, str) else list(names)
+    _check("leave_rules", told, all(isinstance(name, str) for name in told), "names of rules")
+    given = frozenset(told)
     unknown = given - {rule.name for rule in RULES}
     if unknown:
         hint = f"rules are {', '.join(rule.name for rule in RULES)}"
         raise NetworkError(Diagnostic(f"{min(unknown)} is no rule of rewriting", hint=hint))
     return given
+
+
+def _says_options(value: object) -> bool:
+    """Whether a value is mapping options, as of a kernel: such, a mapping, or a text as ``MappingOptions`` reads."""
+    if isinstance(value, str):
+        return "=" in value or value.partition(",")[0].strip() in {"", *NAMED}
+    return isinstance(value, Mapping | MappingOptions)

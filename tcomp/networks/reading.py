@@ -120,7 +120,8 @@ class _Text:
             elif isinstance(dim, syntax.Name) and dim.name in self.sizes:
                 extents.append(self.sizes[dim.name])
             else:
-                hint = "give an array for each input, sizes={'N': 1}, or weights={...} if it is a weight"
+                hint = "give an array for each input, sizes={'N': 1}, or weights={...} if it is a weight; "
+                hint += "on the command line --size N=1 and --weights"
                 raise self._refused(f"the extent {dim} of {parameter.name} is not known", parameter.name.span, hint)
         return tuple(extents)
 

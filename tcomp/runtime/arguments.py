@@ -158,7 +158,10 @@ def _checked_view(array: Any, tensor: Tensor) -> View:
 def check_declaration(dtype: DType, rank: int, tensor: Tensor, conversion: str) -> None:
     """Raises ArrayError unless an array has the type and rank of a tensor; ``conversion`` is how one is converted."""
     if dtype != tensor.dtype:
-        raise ArrayError(dtype.name, f"convert it: {tensor.name}.{conversion}")
+        hint = f"convert it: {tensor.name}.{conversion}"
+        if tensor.role == "output":
+            hint = f"allocate {tensor.name} as an array of {tensor.dtype}; results do not come back from a copy"
+        raise ArrayError(dtype.name, hint)
     if rank != tensor.rank:
         raise ArrayError(f"a tensor with {_dimensions(rank)}")
 

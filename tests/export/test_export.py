@@ -229,6 +229,18 @@ def test_what_cannot_be_exported_says_so(tmp_path: Path) -> None:
         kernel.export(tmp_path / "file")
 
 
+def test_sizes_of_one_kernel_and_of_several_are_not_given_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "softmax.tc").write_text(SOFTMAX)
+    words = ("export", str(tmp_path / "softmax.tc"), "--shapes", "N=8/9,D=5", "--output", str(tmp_path / "out"))
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--sizes", "N=3,D=5"])
+    assert ended.value.code == 2
+    assert "--sizes is for one kernel" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_names_that_c_claims_are_changed() -> None:
     names = ["exp", "expf", "double", "I", "linux", "class", "_A", "tc_x", "good"]
     assert [identifier(n) for n in names] == [

@@ -26,7 +26,9 @@ def model(tmp_path: Path) -> str:
 
 def test_show_prints_text_that_is_a_program(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["network", "show", model]) == 0
-    assert "network" in tc.define(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    assert "network" in tc.define(out)
+    assert err == ""
 
 
 def test_explain_tells_every_kernel(model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,6 +60,8 @@ def test_models_of_onnx_with_sizes(tmp_path: Path, capsys: pytest.CaptureFixture
     for size in ("batch=2", "x=2,3"):
         assert main(["network", "show", path, "--size", size]) == 0
         assert "float(2,3) x" in capsys.readouterr().out
+    assert main(["network", "show", path]) == 1
+    assert "sizes={'batch': 1} gives it, on the command line --size batch=1" in capsys.readouterr().err
     assert main(["network", "explain", path, "--size", "batch=two"]) == 1
     assert "is not NAME=N" in capsys.readouterr().err
 

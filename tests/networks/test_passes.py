@@ -141,7 +141,7 @@ def test_options_of_single_kernels(module: Passes) -> None:
         assert close(net(X), module(X))
     with pytest.raises(tc.NetworkError, match="no kernel of the network makes nothing"):
         tc.compile_network(module, X, options={"nothing": tc.MappingOptions()})
-    with pytest.raises(tc.NetworkError, match="viewz is no pass"):
+    with pytest.raises(tc.NetworkError, match=r"viewz is no pass\n.*did you mean `views`"):
         tc.compile_network(module, X, options={"viewz": False})
 
 
@@ -261,3 +261,34 @@ def test_no_garbage_is_sought_while_a_network_is_compiled() -> None:
         gc.set_threshold(*threshold)
         if was:
             gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nosuch": 1}, "there is no option nosuch"),
+        ({"acuracy": 1e-6}, "there is no option acuracy\n.*did you mean `accuracy`"),
+        ({"acuracy": "x"}, "there is no option acuracy"),
+        ({"accuracy": "x"}, "accuracy is a number that is not negative, not 'x'"),
+        ({"accuracy": float("nan")}, "accuracy is a number"),
+        ({"jobs": -1}, "jobs is a whole number"),
+        ({"views": "no"}, "views is True or False, not 'no'"),
+        ({"exact": 1}, "exact is True or False"),
+        ({"algorithms": "F(2,3)"}, "algorithms is a mapping"),
+        ({"algorithms": {"conv2d": 3}}, "algorithms is a mapping"),
+        ({"leave_rules": 3}, "leave_rules is names of rules"),
+        ({"leave_rules": [3]}, "leave_rules is names of rules"),
+        ({"kernels": 3, "linear": "unroll=4"}, "kernels is a mapping"),
+    ],
+)
+def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(tc.NetworkError, match=message):
+        NetworkOptions.of(options)
+
+
+def test_options_of_kernels_in_every_form() -> None:
+    given = {"a": "unroll=4", "b": {"unroll": 4}, "c": tc.MappingOptions(unroll=4), "d": "naive,unroll=4", "e": ""}
+    found = NetworkOptions.of({**given, "kernels": {"f": "unroll=4"}, "leave_rules": iter(["silu"]), "accuracy": 0})
+    assert {name: one.unroll for name, one in found.kernels.items()} == {**dict.fromkeys("abcdf", 4), "e": None}
+    assert found.leave_rules == {"silu"} and found.accuracy == 0
+    assert NetworkOptions(leave_rules="silu", kernels=given).leave_rules == {"silu"}

@@ -102,6 +102,9 @@ def test_misaligned_inputs_are_copied_and_misaligned_outputs_refused(value: np.n
 def test_type_error_says_how_to_convert() -> None:
     assert "help: convert it: A.astype('float32')" in message_of(np.zeros((2, 2)))
     assert "help: convert it: A.astype(ml_dtypes.bfloat16)" in message_of(np.zeros((2, 2)), DTYPES["bfloat16"])
+    with pytest.raises(ShapeError, match="help: allocate A as an array of float32") as caught:
+        read_output(np.zeros((2, 2)), tensor(role="output"), SOURCE)
+    assert "convert it" not in str(caught.value)
 
 
 def test_strides_of_dimensions_without_steps_do_not_matter() -> None:

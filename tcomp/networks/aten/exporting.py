@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -32,6 +33,13 @@ def network_of(
     module: torch.nn.Module | ExportedProgram, example: tuple[Any, ...], name: str, fallback: Iterable[str] = ()
 ) -> Network:
     """The network of a module in evaluation mode, or of what torch has exported.  Raises NetworkError."""
+    with _without_remarks():
+        return _network_of(module, example, name, fallback)
+
+
+def _network_of(
+    module: torch.nn.Module | ExportedProgram, example: tuple[Any, ...], name: str, fallback: Iterable[str]
+) -> Network:
     program = module if isinstance(module, ExportedProgram) else _exported(module, example)
     _check_products(program)
     outside = frozenset(fallback)
@@ -103,7 +111,7 @@ class _RefusedError(Exception):
 def read(path: Path, name: str, fallback: Iterable[str] = ()) -> Network:
     """The network of a file that ``torch.export.save`` wrote.  Raises NetworkError."""
     try:
-        with _quietly():
+        with _quietly(), _without_remarks():
             program = torch.export.load(path)
     except Exception as error:
         wrong = str(error).partition("\n")[0]
@@ -121,6 +129,14 @@ def _quietly() -> Iterator[None]:
         yield
     finally:
         log.disabled = before
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Without a warning that torch gives of its own code, whatever it exports, loads or takes apart."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+        yield
 
 
 def _check_operator(operator: str) -> None:

@@ -113,7 +113,7 @@ def input_shape(onnx: Any, info: Any, sizes: Sizes) -> tuple[str, tuple[int, ...
         shape = tuple(given) if isinstance(given, Sequence) else (given,)
         return dtype, checked_shape(name, shape, 1)
     if not kind.HasField("shape"):
-        raise NetworkError(Diagnostic(f"the input {name} has no shape", hint=f"sizes={{{name!r}: (...)}} gives it"))
+        raise NetworkError(Diagnostic(f"the input {name} has no shape", hint=_size_hint(name, "N,...")))
     extents = []
     for position, dim in enumerate(kind.shape.dim):
         if dim.HasField("dim_value"):
@@ -122,11 +122,16 @@ def input_shape(onnx: Any, info: Any, sizes: Sizes) -> tuple[str, tuple[int, ...
         extent = sizes.get(dim.dim_param)
         if not isinstance(extent, int):
             told = dim.dim_param or f"number {position}"
-            key = repr(dim.dim_param) if dim.dim_param else f"{name!r}: (...), or 'NAME'"
-            hint = f"sizes={{{key}: 1}} gives it"
+            hint = _size_hint(dim.dim_param, "1") if dim.dim_param else _size_hint(name, "N,...")
             raise NetworkError(Diagnostic(f"dimension {told} of the input {name} has no size", hint=hint))
         extents.append(extent)
     return dtype, checked_shape(name, extents, 1)
+
+
+def _size_hint(name: str, value: str) -> str:
+    """How Python and the command line give a size, or the shape of an input."""
+    python = f"({value})" if "," in value else value
+    return f"sizes={{{name!r}: {python}}} gives it, on the command line --size {name}={value}"
 
 
 def dtype_of(onnx: Any, elem_type: int, name: str) -> str:
