@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,22 @@ def model(tmp_path: Path) -> str:
 
 def test_show_prints_text_that_is_a_program(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["network", "show", model]) == 0
-    out, err = capsys.readouterr()
-    assert "network" in tc.define(out)
-    assert err == ""
+    assert "network" in tc.define(capsys.readouterr().out)
+
+
+def test_only_the_remark_of_torch_on_its_own_code_is_not_passed_on(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = torch.export.load
+
+    def remarking(path: Path) -> object:
+        warnings.warn("`isinstance(treespec, LeafSpec)` is deprecated, use another", FutureWarning, stacklevel=2)
+        warnings.warn("something else is deprecated", FutureWarning, stacklevel=2)
+        return load(path)
+
+    monkeypatch.setattr(torch.export, "load", remarking)
+    assert main(["network", "show", model]) == 0
+    assert capsys.readouterr().err == "warning: something else is deprecated\n"
 
 
 def test_explain_tells_every_kernel(model: str, capsys: pytest.CaptureFixture[str]) -> None:
