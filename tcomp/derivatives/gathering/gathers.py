@@ -155,6 +155,8 @@ class _Gather:
         value = self._moved(self.adjoint.value)
         compared = [substitute(comparison, self.places) for comparison in solved.comparisons]
         conditions = [*compared, *map(self._moved, self.adjoint.guards)]
+        if any(map(is_indirect, self.adjoint.read.subscripts)):  # which conditions may keep inside what they read
+            conditions = [*conditions[len(compared) :], *compared]
         tests = {index: self._tests(index) for index in solved.places}
         inside = [test for found in tests.values() for test in found]
         if inside and not conditions:

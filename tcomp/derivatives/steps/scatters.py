@@ -11,7 +11,8 @@ from tcomp.derivatives.steps.inplace import InPlace
 from tcomp.derivatives.steps.intervals import interval, lies_in, may_stand_left
 from tcomp.derivatives.text import ZERO, Expr, conjunction, name, names_in, range_text, shortest, total
 from tcomp.grammar.tree import syntax
-from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.function import Expr as FunctionExpr
+from tcomp.grammar.tree.function import Function, Read, walk
 
 Target = tuple[str, tuple[Expr, ...]]
 """An adjoint and the subscripts of one of its elements."""
@@ -75,4 +76,18 @@ class Scatters(InPlace):
                     below = syntax.Binary("<=", span[0].syntax(), subscript)
                     tests.append(conjunction([below, syntax.Binary("<=", subscript, span[1].syntax())]))
                 found.append(read_inside("repeat_edge", subscript, span))
+        for d, (own, (first, _)) in enumerate(zip(adjoint.read.subscripts, box, strict=True)):
+            if adjoint.guards and not self._can_be_read(position, own):
+                for guard in reversed(adjoint.guards):
+                    found[d] = syntax.Conditional(guard, found[d], first.syntax())
         return tuple(map(shortest, found)), tests
+
+    def _can_be_read(self, position: int, subscript: FunctionExpr) -> bool:
+        """Whether what a subscript reads lies inside its tensors, without the conditions around it."""
+        reads = (e for e in walk(subscript) if isinstance(e, Read) and e.boundary is None)
+        for read in reads:
+            box = self.symbolic.boxes.get(read.tensor)
+            reached = (interval(own, self.spans[position]) for own in read.subscripts)
+            if box is None or not all(map(lies_in, reached, box)):
+                return False
+        return True
