@@ -165,7 +165,8 @@ class Adjoints(Reductions):
             if read in self.inside:
                 steps, time = self.steps_of(self.inside[read]) or (None, 0)
                 assert steps is not None
-                adjoint = at_the_step(adjoint, steps, time, self.function.source)
+                ends = {index for low, high in place.dependent.values() for index in low.indices() | high.indices()}
+                adjoint = at_the_step(adjoint, steps, time, self.function.source, is_bounded=steps.index in ends)
             elif self._is_in_a_block(read):
                 forms, place = self._forms_to_compare(adjoint, read), replace(place, boxes={})
             left, where = (adjoint, place) if self.function.recurs else self._summed_first(adjoint, place)

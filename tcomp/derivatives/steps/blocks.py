@@ -106,11 +106,11 @@ def _moved_clause(clause: syntax.Clause, places: Mapping[str, Expr]) -> syntax.C
             return clause
 
 
-def at_the_step(adjoint: Adjoint, steps: Steps, time: int, source: SourceText) -> Adjoint:
+def at_the_step(adjoint: Adjoint, steps: Steps, time: int, source: SourceText, *, is_bounded: bool) -> Adjoint:
     """What a read in a later step adds, told by the step that wrote what it reads: ``t - 1`` becomes ``t``.
 
     ``time`` is the dimension that the step subscripts.  Raises DerivativeError where what is read was written no number
-    of steps before.
+    of steps before, or before a step that bounds (``is_bounded``) what is added up there.
     """
     form = linear(adjoint.read.subscripts[time])
     lag = None if form is None or form.terms != ((steps.index, Polynomial.of(1)),) else -form.constant
@@ -119,6 +119,9 @@ def at_the_step(adjoint: Adjoint, steps: Steps, time: int, source: SourceText) -
         raise DerivativeError(Diagnostic(message, source, adjoint.read.span))
     if not lag.terms:
         return adjoint
+    if is_bounded:
+        message = f"{adjoint.read.tensor} is read at an earlier step, and the step bounds a range: no derivative yet"
+        raise DerivativeError(Diagnostic(message, source, adjoint.read.span))
     others = [s for d, s in enumerate(adjoint.read.subscripts) if d != time]
     if any(isinstance(e, Index) and e.name == steps.index for s in others for e in walk(s)):
         # Moved, as `h(t-1,i,t)` to `h(t,i,t+1)`, it may lead outside behind the last step.
