@@ -138,10 +138,11 @@ class _Alongside(InPlace):
         if statement.scatters and statement.initialise:
             yield self.all_of(statement.target, own, lambda indices: self.zero(statement.target))
             return
-        places, ranges = self.places(position), self.telling_ranges(position)
+        places, wide = self.places(position), bool(self.widened(position))
+        ranges = self.ranges(position) if wide else self.telling_ranges(position)
         if statement.reduction is None or statement.initialise:
             plain = statement.reduction is None or all(isinstance(s, Index) for s in statement.subscripts)
-            operator = "=" if plain else "+=!"
+            operator = "=" if plain and not wide else "+=!"
             yield statement_of(own, places, operator, self.zero(statement.target), ranges)
             return
         if statement.reduction == "+":

@@ -117,6 +117,22 @@ class InPlace(Nested):
         steps = {step.index for step in statement.steps}
         return tuple(i for i in statement.indices if i not in steps and i not in statement.reduction_indices)
 
+    def widened(self, position: int) -> frozenset[str]:
+        """The outer indices that others bound which are summed up, as ``j`` in ``T(j) += .. where i in 0:N, j in 0:i``.
+
+        Without the sum they go through all that they reach; of what is not written nothing changes.
+        """
+        statement = self.function.statements[position]
+        found: set[str] = set()
+        inner, before = {*statement.reduction_indices}, -1
+        while len(found) > before:
+            before = len(found)
+            for given in statement.ranges:
+                named = {e.name for bound in (given.lower, given.upper) for e in walk(bound) if isinstance(e, Index)}
+                if named & (inner | found) and given.index not in inner:
+                    found.add(given.index)
+        return frozenset(found)
+
     def ranges(self, position: int, *, outer: bool = False) -> tuple[syntax.Range, ...]:
         """The ranges of the indices of a statement, those that say what is written or all."""
         statement, known = self.function.statements[position], self.spans[position]
@@ -124,8 +140,11 @@ class InPlace(Nested):
         given = {r.index: r for r in statement.ranges}
         wanted = self.outer(position) if outer else [i for i in statement.indices if i not in steps]
         found: list[syntax.Range] = []
+        wide = self.widened(position) if outer else frozenset()
         for index in wanted:
-            if index in given:
+            if index in wide and index in known:
+                found.append(range_text(index, known[index]))
+            elif index in given:
                 own = given[index]
                 found.append(syntax.Range(name(index), self._text(own.lower), self._text(own.upper)))
             elif index in known:

@@ -116,9 +116,10 @@ class Keeping(Undoing):
         statement = self.function.statements[position]
         outer = () if statement.scatters else self.outer(position)
         parts = begins(statement, outer)
+        counts = parts.keys() - self.widened(position)
 
         def counted(index: str) -> Expr:
-            return syntax.Binary("-", name(index), self._text(parts[index])) if index in parts else name(index)
+            return syntax.Binary("-", name(index), self._text(parts[index])) if index in counts else name(index)
 
         kept = tuple(map(counted, (*(step.index for step in statement.steps), *outer)))
         if statement.scatters:

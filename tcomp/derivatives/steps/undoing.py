@@ -130,11 +130,12 @@ class Undoing(Swept):
         if value is not None and (not statement.initialise or self._is_read_before(position)):
             if statement.scatters and statement.initialise:
                 begun = [self.all_of(statement.target, own, lambda indices: self.zero(statement.target))]
-            elif goes_on and not is_single:
+            elif goes_on and (not is_single or self.widened(position)):
                 begun = [self.setting(position, own, value)]
             else:
-                operator = "=" if is_single else "+=!"
-                begun = [statement_of(own, places, operator, value, self.ranges(position, outer=True))]
+                wide = bool(self.widened(position))  # then zeros go where the sum began, and nowhere else
+                operator = "=" if is_single and not wide else "+=!"
+                begun = [statement_of(own, places, operator, value, self.ranges(position, outer=not wide))]
         if aside:
             yield from begun
         yield from self._pushed(position, seed, guards)
