@@ -49,6 +49,12 @@ def test_a_function_takes_its_own_types_along() -> None:
     assert TYPES in found.text and OTHERS not in found.text and "static" not in found.text
 
 
+def test_lines_of_a_kernel_keep_their_numbers_and_its_table_has_all_of_them() -> None:
+    (found,) = functions_of(TEXT)
+    assert found.declaration.count("\n") == found.definition.count("\n")
+    assert linking.may_do_alone(TEXT, ("-O2",)) and not linking.may_do_alone(TEXT, ("-O2", "-g1"))
+
+
 def test_what_may_depend_on_flags_is_not_shared() -> None:
     assert functions_of(TEXT.replace(NAME, "tc_doubled")) == ()
     assert functions_of(TEXT.replace("static void", "static inline void")) == ()

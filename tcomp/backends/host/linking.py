@@ -39,8 +39,11 @@ def linker() -> str | None:
 
 
 def may_do_alone(text: str, flags: Sequence[str]) -> bool:
-    """Whether a text is one that a linker may do for without libraries: with no header, nor flags for the link."""
-    return "#include" not in text and not any(flag.startswith(("-Wl,", "-l", "-L")) for flag in flags)
+    """Whether a text is one that a linker may do for without libraries: with no header, nor flags for the link.
+
+    Nor with tables of lines, for what is linked with it has none.
+    """
+    return "#include" not in text and not any(flag.startswith(("-Wl,", "-l", "-L", "-g")) for flag in flags)
 
 
 @dataclass(frozen=True, slots=True)

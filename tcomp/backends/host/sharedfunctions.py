@@ -98,7 +98,10 @@ def functions_of(text: str) -> tuple[Function, ...]:
         types = set(_TYPE_NAME.findall(begin[1] + body))
         needed = "".join(t[0] for t in _TYPE.finditer(text, 0, begin.start()) if t[1] in types)
         made = f"{needed}{_HIDDEN} {begin[1]}\n{body}"
-        found.append(Function(begin[2], begin[0] + body, f"{_HIDDEN} {begin[1]};\n", made))
+        definition = begin[0] + body
+        # As many lines as before, so that those behind it keep their numbers.
+        declaration = f"{_HIDDEN} {begin[1]};" + "\n" * definition.count("\n")
+        found.append(Function(begin[2], definition, declaration, made))
     return tuple(found)
 
 
