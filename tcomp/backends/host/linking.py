@@ -72,7 +72,8 @@ class Link:
         compiled = shlex.join((*self.compiler, *self.flags, "-c", "-o", str(self._object)))
         objects = (str(self._object), *map(str, self.others))
         linked = shlex.join((self.linker, *_FLAGS, *self.wrapped, "-o", str(self.output), *objects))
-        link = f"{{ {linked} 2>/dev/null || {shlex.join(self.again)}; }}"
+        # Where a compiler gave no object, nothing is linked, and the image that is missing tells so.
+        link = f"{{ [ ! -e {shlex.quote(str(self._object))} ] || {linked} 2>/dev/null || {shlex.join(self.again)}; }}"
         if not self.beside:
             return "/bin/sh", "-c", f"{compiled} && {link}"
         # What runs beside is waited for in any case: it ends before the directory does.
