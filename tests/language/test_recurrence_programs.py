@@ -164,6 +164,14 @@ def test_shortest_paths_in_blocks_of_nodes(n: int, block: int, target: str) -> N
     np.testing.assert_array_equal(found, polybench.floyd_warshall(paths))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("n", "block"), [(4, 4), (11, 3)])
+def test_pairs_of_bases_in_blocks(n: int, block: int, target: str) -> None:
+    base = np.random.default_rng(n).integers(0, 4, n).astype(np.int32)
+    found = call("nussinov", target, base, block, file="../polybench/medley/nussinov")
+    np.testing.assert_array_equal(found, polybench.nussinov(base))
+
+
 def test_bounds_of_blocks_may_divide_and_choose() -> None:
     text = """def f(float(N) A, const int B) -> (S) {
       S(i) = A(i)
