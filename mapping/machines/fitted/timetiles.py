@@ -83,6 +83,18 @@ class TimeTiling:
         machine="Zen 3, two threads",
         how=_MOVES,
     )
+    vectors_of_rows: int = fitted(
+        6,
+        "vectors",
+        "Of rows beside each other that run all steps of a block together, at most: a division waits less for the one"
+        " of the step before, and values stay in registers.",
+        machine="Zen 3, two threads",
+        how=(
+            "2026-11-29, quiet, C by hand, adi, 1000 x 1000, 50 steps, both passes of a strip one after the other, ms"
+            " with 2, 4, 6 and 8 vectors: 100, 95, 62, 60; strips as this compiler makes them, passes apart, 6 vectors"
+            " 102, step by step 162"
+        ),
+    )
     registers_kept: int = fitted(
         4,
         "vector registers",

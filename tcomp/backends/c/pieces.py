@@ -9,6 +9,7 @@ from tcomp.backends.arguments import arguments_of
 from tcomp.backends.c.frame import parameter, parameters, with_helpers
 from tcomp.backends.c.lanes import LaneTiles
 from tcomp.backends.c.parallel import shared_out
+from tcomp.backends.c.strips import Strip
 from tcomp.backends.c.walks import END, FIRST, Walk
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.source import Source
@@ -37,7 +38,7 @@ class PieceText:
     lines: Sequence[str]
     scratch_bytes: int
     uses_threads: bool
-    walk: Walk | None = None
+    walk: Walk | Strip | None = None
 
 
 def pieces_source(
@@ -129,16 +130,28 @@ class _Text:
         """What the function of a piece takes; nothing is ``restrict`` where there are single elements only."""
         arguments = arguments_of(piece.function, piece.scop)
         steps = [f"const long {name}" for step in piece.steps for name in self._of_step(piece, step)]
-        own = [parameter(a) if a.shape else parameter(a).replace("restrict ", "") for a in arguments]
+        shared = self._shared_views(piece)
+        own = [
+            parameter(a) if a.shape and a.name not in shared else parameter(a).replace("restrict ", "")
+            for a in arguments
+        ]  # fmt: skip
         all_of_them = [*own, *steps, "char *restrict scratch", "long long *restrict report"]
         return all_of_them if _has_arrays(piece) else [text.replace("restrict ", "") for text in all_of_them]
+
+    def _shared_views(self, piece: Piece) -> set[str]:
+        """The views in which a function that runs several steps finds what it has written by another one."""
+        strip = self._walk(piece)
+        if not isinstance(strip, Strip):
+            return set()
+        tensor = piece.slices[strip.rows.statement.target].tensor
+        return {view for view, cut in piece.slices.items() if cut.tensor == tensor}
 
     def _of_step(self, piece: Piece, step: str) -> tuple[str, ...]:
         """The parameters of a piece that stand for a step around it."""
         walk = self._walk(piece)
         return (FIRST, END) if walk is not None and walk.step == step else (step_parameter(step),)
 
-    def _walk(self, piece: Piece) -> Walk | None:
+    def _walk(self, piece: Piece) -> Walk | Strip | None:
         return self.texts[self.numbers[id(piece)]].walk
 
     def _body(self, body: Sequence[Item], depth: int) -> list[str]:

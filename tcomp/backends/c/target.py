@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tcomp.backends.c.emitter import Emitter
 from tcomp.backends.c.frame import flags_of
 from tcomp.backends.c.pieces import PieceText, pieces_source
+from tcomp.backends.c.strips import Strip, strip_of
 from tcomp.backends.c.walks import Walk, walk_of
 from tcomp.backends.c.weights import with_exponentials_of_weights
 from tcomp.backends.source import Source
@@ -59,9 +60,14 @@ class CpuBackend:
         needs, texts = Needs(), []
         blocks = {id(piece): block for block in blocks_of(pieces.body) for piece in _only(block)}
 
-        def walks(piece: Piece, plan: Plan, loops: LoopNode) -> Walk | None:
+        def walks(piece: Piece, plan: Plan, loops: LoopNode) -> Walk | Strip | None:
             block, width = blocks.get(id(piece)), self.machine.vector_bytes
-            return None if block is None else walk_of(pieces, block, plan, loops, width, options.fast_math)
+            if block is None:
+                return None
+            strip = strip_of(pieces, block, plan, loops, self.machine) if isinstance(block, TimeTiles) else None
+            walk = walk_of(pieces, block, plan, loops, width, options.fast_math)
+            by_itself = walk is not None and walk.parts is not None and (strip is None or strip.rows.meets)
+            return walk if by_itself else strip or walk
 
         for piece, (plan, loops) in zip(pieces.pieces, made, strict=True):
             tiled = piece.scop.around is not None and piece.scop.around.tiled

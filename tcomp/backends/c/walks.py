@@ -78,7 +78,11 @@ class Walk:
 
     def lines(self, needs: Needs) -> list[str]:
         """The C text of the piece."""
-        found = [f"  {self._kind(view)}{_base(view)} = {mangle(view)};" for view in self.moves if self.moves[view]]
+        found = [
+            f"  {kind_of(self.plan, self.statement, view)}{base_of(view)} = {mangle(view)};"
+            for view in self.moves
+            if self.moves[view]
+        ]
         depth = 1
         for loop in self.loops:
             i, step = loop.iterator, f"++{loop.iterator}" if loop.step == 1 else f"{loop.iterator} += {loop.step}"
@@ -182,14 +186,21 @@ class Walk:
     def _shifted(self, step: str, only: Collection[str] | None = None) -> list[str]:
         """The views at a step, under their names."""
         return [
-            f"{self._kind(view)}{mangle(view)} = {_base(view)} + ({step} - {FIRST}) * {move}L;"
+            f"{kind_of(self.plan, self.statement, view)}{mangle(view)} = " + moved(view, step, move)
             for view, move in self.moves.items()
             if move and view != self.before.tensor and (only is None or view in only)
         ]
 
-    def _kind(self, view: str) -> str:
-        written = "" if view == self.statement.target else "const "
-        return f"{written}{C_STORAGE_TYPES[self.plan.scop.storages[view].dtype.name]} *const "
+
+def moved(view: str, step: str, elements: int) -> str:
+    """What a view sees at a step where it moves so many elements with each, from where it was at the first one."""
+    return f"{base_of(view)} + ({step} - {FIRST}) * {elements}L;"
+
+
+def kind_of(plan: Plan, statement: ScopStatement, view: str) -> str:
+    """How a pointer to what a view sees is declared, up to its name."""
+    written = "" if view == statement.target else "const "
+    return f"{written}{C_STORAGE_TYPES[plan.scop.storages[view].dtype.name]} *const "
 
 
 def walk_of(
@@ -199,9 +210,9 @@ def walk_of(
     repeat = item.repeat if isinstance(item, TimeTiles) else item
     own = item.pieces if isinstance(item, TimeTiles) else item.body
     piece = own[0] if len(own) == 1 else None
-    if not isinstance(piece, Piece) or (isinstance(item, TimeTiles) and not _straight(item)):
+    if not isinstance(piece, Piece) or (isinstance(item, TimeTiles) and not straight(item)):
         return None
-    nest = _nest(loops)
+    nest = nest_of(loops)
     if nest is None or (nest[0] and not isinstance(item, TimeTiles)) or len(plan.scop.statements) != 1:
         return None
     (statement,), step = plan.scop.statements, repeat.index
@@ -209,29 +220,29 @@ def walk_of(
     if plan.buffers or plan.copies or plan.operations or any(step_parameter(step) in variables(b) for b in bounds):
         return None
     before = _before(pieces, piece, statement, step)
-    moves = {view: _move(pieces, piece, view, step) for view in _views(statement)}
+    moves = {view: move_of(pieces, piece, view, step) for view in views_of(statement)}
     known = {view: move for view, move in moves.items() if move is not None}
     if before is None or len(known) < len(moves) or abs(known[statement.target]) != 1:
         return None
     read, place = before
     lanes = vector_bytes // statement.value.dtype.itemsize
-    behind = _decided(statement.value, step, _behind_first(repeat), plan.scop.sizes)
+    behind = decided(statement.value, step, _behind_first(repeat), plan.scop.sizes)
     parts = _parts(behind, read) if reordered and lanes > 1 else None
     if parts is None and nest[0] and calls_much(statement.value):
         return None
     return Walk(piece, plan, step, *nest, read, known, place, parts, lanes)
 
 
-def _base(view: str) -> str:
+def base_of(view: str) -> str:
     return f"tc_from_{mangle(view)}"
 
 
-def _straight(tiles: TimeTiles) -> bool:
+def straight(tiles: TimeTiles) -> bool:
     """Whether no row of a tile needs another one: tiles may then be as narrow as a row."""
     return all(band.slope == 0 and not any(band.shifts) for band in (tiles.lower, tiles.upper)) and not tiles.columns
 
 
-def _nest(node: LoopNode) -> tuple[tuple[For, ...], Execute] | None:
+def nest_of(node: LoopNode) -> tuple[tuple[For, ...], Execute] | None:
     """The loops around the only instance."""
     found: list[For] = []
     while True:
@@ -249,7 +260,7 @@ def _nest(node: LoopNode) -> tuple[tuple[For, ...], Execute] | None:
                 return None
 
 
-def _views(statement: ScopStatement) -> list[str]:
+def views_of(statement: ScopStatement) -> list[str]:
     reads = [e.tensor for e in walk(statement.value) if isinstance(e, Read)]
     return list(dict.fromkeys([statement.target, *reads]))
 
@@ -278,7 +289,7 @@ def _before(
     return read, (factor, constant, storage.box.origin[dimension], storage.box.extent[dimension])
 
 
-def _move(pieces: Pieces, piece: Piece, view: str, step: str) -> int | None:
+def move_of(pieces: Pieces, piece: Piece, view: str, step: str) -> int | None:
     """How many elements of its tensor a view moves with a step; None if that is no number."""
     cut = piece.slices.get(view)
     if cut is None or (cut.tensor in pieces.folds and cut.at):
@@ -296,9 +307,9 @@ def _behind_first(repeat: Repeat) -> Interval | None:
     return repeat.lower.constant + 1, max(repeat.lower.constant + 1, repeat.upper.constant - 1)
 
 
-def _decided(value: Expr, step: str, steps: Interval | None, sizes: Mapping[str, int]) -> Expr:
+def decided(value: Expr, step: str, steps: Interval | None, sizes: Mapping[str, int]) -> Expr:
     """A value without choices that are the same in all of some steps."""
-    value = map_children(value, lambda child: _decided(child, step, steps, sizes))
+    value = map_children(value, lambda child: decided(child, step, steps, sizes))
     if not isinstance(value, Select) or not isinstance(value.condition, Binary) or steps is None:
         return value
     left, right = (to_form(side, sizes) for side in (value.condition.lhs, value.condition.rhs))

@@ -44,7 +44,8 @@ class Room:
     these are neighbours in memory, and so many where each is a row of memory itself, of which so many run ``together``.
     Tiles in the lanes of vectors of so many bytes stay in ``nearest``, have ``narrowest`` rows at least, and are shared
     by threads where a wave has ``shared`` instances.  For each row that goes to a lane or back, all lanes compute
-    ``gains`` rows at least: the first where the block stays in the nearest cache, else the second.
+    ``gains`` rows at least: the first where the block stays in the nearest cache, else the second.  Of rows that need
+    nothing of each other so many ``vectors`` run all steps together.
     """
 
     tile: int
@@ -58,6 +59,7 @@ class Room:
     narrowest: int = 0
     shared: int = 0
     gains: tuple[float, float] = (0.0, 0.0)
+    vectors: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: S
     across = block.moves[1].band(-1) if len(block.moves) > 1 else None
     shape = wanted or (None if lanes is None else _in_lanes(block, lanes, room, lower, upper, rows, total))
     if shape is None and (asked or block.stays):
-        shape = _shape(block, cutter, total, room, lower, upper, across, rows)
+        shape = _shape(block, cutter, pieces, total, room, lower, upper, across, rows)
     if shape is None or (shape.lanes and lanes is None):
         return None
     columns = None
@@ -233,12 +235,12 @@ def _in_lanes(
 
 
 def _shape(
-    block: _Block, cutter: Cutter, total: int, room: Room, lower: Band, upper: Band, leans: Band | None,
-    rows: tuple[int, int],
+    block: _Block, cutter: Cutter, pieces: Pieces, total: int, room: Room, lower: Band, upper: Band,
+    leans: Band | None, rows: tuple[int, int],
 ) -> Shape | None:  # fmt: skip
     """Tiles as high as their room lets them be, at least two steps: it holds what a statement passes over."""
     if block.stays:
-        return _strips(block, max(1, rows[1] - rows[0]), room, total)
+        return _strips(block, max(1, rows[1] - rows[0]), room, total, _beside(block, pieces, room))
     count, slope = max(1, rows[1] - rows[0]), max(1, lower.slope + upper.slope)
 
     def shape(width: int, columns: int = 0) -> Shape | None:
@@ -263,10 +265,17 @@ def _shape(
     return part if part is not None and (whole is None or part.height > whole.height) else whole
 
 
-def _strips(block: _Block, count: int, room: Room, total: int) -> Shape | None:
+def _beside(block: _Block, pieces: Pieces, room: Room) -> int:
+    """How many rows run together where they are neighbours in memory, or steps are."""
+    storages = [pieces.storages[block.piece.slices[s.target].tensor] for s in block.piece.function.statements]
+    return max(1, room.vectors * room.vector_bytes // min(storage.dtype.itemsize for storage in storages))
+
+
+def _strips(block: _Block, count: int, room: Room, total: int, beside: int) -> Shape | None:
     """Rows that need nothing of each other: all steps at once, on as many as have a line each in the first cache.
 
-    All of them where they are few: threads would wait for each other longer than they run.
+    All of them where they are few: threads would wait for each other longer than they run.  Strips have a multiple of
+    so many rows as run ``beside`` each other.
     """
     if block.length < 2 or count < 2:
         return None
@@ -276,7 +285,10 @@ def _strips(block: _Block, count: int, room: Room, total: int) -> Shape | None:
     lines = max(LEAST_STRIP, room.lines // tensors)
     shares = max(1, -(-count // lines))
     shares = -(-shares // room.threads) * room.threads
-    return Shape(block.length, -(-count // shares))
+    width = -(-count // shares)
+    if block.rank == 1 and len(block.rows) == 1:
+        width = min(-(-width // beside) * beside, count)
+    return Shape(block.length, width)
 
 
 def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
