@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.host import toolchain
 
 LAYER = """
 def f(float(M,K) A, float(K,N) B, float(N) d, float(M) s) -> (O) {
@@ -34,3 +37,21 @@ def test_what_needs_more_than_vectors_of_arithmetic_stays_a_loop(machine: Callab
     machine(vector_bytes=32)
     f = tc.define(LAYER.replace("relu(", "exp("))["f"]
     assert "omp simd" in f.compile(sizes={"M": 16, "K": 8, "N": 16}).source
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+@pytest.mark.parametrize("reduction", ["min", "max"])
+def test_extrema_of_integers_are_one_instruction(machine: Callable[..., None], reduction: str, dtype: str) -> None:
+    """gcc 12 makes a comparison and a blend of their selection."""
+    chain = toolchain.find()
+    if chain.family is not toolchain.GCC or platform.machine() != "x86_64":
+        pytest.skip("about gcc's code for x86-64")
+    machine(vector_bytes=32)
+    f = tc.define(f"def f({dtype}(M,K) A, {dtype}(K,N) B) -> (C) {{ C(i,j) {reduction}=! A(i,k) + B(k,j) }}")["f"]
+    A, B = (np.random.default_rng(7).integers(0, 2**30, s).astype(dtype) for s in ((9, 20), (20, 35)))
+    A[2] += np.array(2**31, "uint32").astype(dtype)
+    kernel = f.compile(A, B)
+    command = (*chain.command, "-mavx2", "-S", *chain.arguments(kernel.source, ()), "-o", "-")
+    code = subprocess.run(command, input=kernel.source, text=True, capture_output=True, check=True).stdout
+    assert f"vp{reduction}{'u' if dtype == 'uint32' else 's'}d" in code and "vpblendvb" not in code
+    np.testing.assert_array_equal(kernel(A, B), getattr(A[:, :, None] + B, reduction)(1))

@@ -11,6 +11,9 @@ from tcomp.backends.dialect import called
 from tcomp.backends.prelude import INLINE
 from tcomp.values.operators import DTYPES, DType
 
+_FEATURES = {128: "SSE4_1", 256: "AVX2"}
+"""What x86 calls the instructions that came with extrema of 32 bits in vectors of so many bits."""
+
 _CALLED = called(r"(min|max|abs)_([a-z]+\d+)_x(\d+)\b")
 
 
@@ -29,7 +32,9 @@ def magnitude(vector: str, dtype: DType, lanes: int) -> str:
 def vector_extrema(text: str) -> str:
     """The definitions of those that a text calls.
 
-    They select by the bits of a comparison, which compilers turn into blends; C has no conditional of vectors.
+    They select by the bits of a comparison, which compilers turn into blends; C has no conditional of vectors.  Where
+    x86 has an instruction for extrema of such integers, gcc is asked for it by name: it makes a comparison and a blend
+    of that selection.
     """
     return "".join(_definition(*called) for called in sorted(set(_CALLED.findall(text))))
 
@@ -45,7 +50,23 @@ def _definition(reduction: str, element: str, lanes: str) -> str:
     test = f"(a {'<' if reduction == 'min' else '>'} b)"
     if dtype.is_float:
         test += " | (a != a)"
-    return (
-        f"{INLINE} {vector} tc_{reduction}_{element}_x{lanes}({vector} a, {vector} b) "
-        f"{{ {mask} m = ({mask})({test}); return ({vector})((({mask})a & m) | (({mask})b & ~m)); }}\n"
-    )
+    head = f"{INLINE} {vector} tc_{reduction}_{element}_x{lanes}({vector} a, {vector} b)"
+    selected = f"{{ {mask} m = ({mask})({test}); return ({vector})((({mask})a & m) | (({mask})b & ~m)); }}"
+    named = None if dtype.is_float else _instruction(reduction, dtype, int(lanes), mask)
+    if named is None:
+        return f"{head} {selected}\n"
+    feature, call = named
+    asked = f"#if defined __{feature}__ && defined __GNUC__ && !defined __clang__\n"
+    return f"{asked}{head} {{ return ({vector}){call}; }}\n#else\n{head} {selected}\n#endif\n"
+
+
+def _instruction(reduction: str, dtype: DType, lanes: int, mask: str) -> tuple[str, str] | None:
+    """What a processor must have for an instruction of its own, and the call that gcc makes it of; None: there is none.
+
+    Shorter integers are in no vectors of these texts, longer ones have such instructions on few processors.
+    """
+    size = dtype.bits * lanes
+    if dtype.bits != 32 or size not in _FEATURES:
+        return None
+    sign = "u" if dtype.kind == "uint" else "s"
+    return _FEATURES[size], f"__builtin_ia32_p{reduction}{sign}d{size}(({mask})a, ({mask})b)"
