@@ -44,7 +44,7 @@ def runs_by_rows(
     read along its lines.
     """
     main = main_statement(scop, cluster)
-    steps = math.prod(blocks.get(p, main.extents[p]) for p in reduction_positions(cluster, main))
+    steps = math.prod(blocks.get(p, main.lengths[p]) for p in reduction_positions(cluster, main))
     dot = dot_product(scop, cluster, columns, machine)
     itemsize = scop.storages[main.target].dtype.itemsize
     size = sides[1] * (steps if dot is None else -(-steps // dot.size)) * itemsize
@@ -82,7 +82,7 @@ def reduction_blocks(
     positions = steps_in_order(scop, cluster, columns)
     dot = dot_product(scop, cluster, columns, machine)
     together = {} if dot is None else {dot.step: dot.whole}
-    sizes = {p: -(-e // together.get(p, 1)) for p, e in enumerate(main.extents)}
+    sizes = {p: -(-e // together.get(p, 1)) for p, e in enumerate(main.lengths)}
     height, width = tile
     other = rows_of(main, columns)
     share, slack = BLOCKS.panel_share, BLOCKS.slack
@@ -128,11 +128,11 @@ def _steps_near(
     def touched(steps: Mapping[int, int]) -> int:
         return itemsize * math.prod(_span(scop, main, s, {**extents, **steps}) for s in read.subscripts)
 
-    if touched({p: main.extents[p] for p in positions}) <= machine.nearest_cache:
+    if touched({p: main.lengths[p] for p in positions}) <= machine.nearest_cache:
         return None
     block: dict[int, int] = {}
     for position in reversed(positions):
-        block[position] = main.extents[position]
+        block[position] = main.lengths[position]
         room = BLOCKS.near_rows * machine.middle_cache
         if touched(block) > room:
             block[position] = 1
@@ -229,7 +229,7 @@ def _panel_depth(scop: Scop, cluster: Cluster, columns: Columns, machine: Machin
     read = columns.panel
     if read is None:
         return 0
-    sizes = main.extents
+    sizes = main.lengths
     depth = 1
     for subscript in read.subscripts:
         if coefficient(subscript, main.indices[columns.position], scop.sizes) == 0:
@@ -249,7 +249,7 @@ def is_read_afar(scop: Scop, cluster: Cluster, columns: Columns, machine: Machin
     if read is None:
         return False
     steps = steps_in_order(scop, cluster, columns)
-    loops = [steps, *([p] for p in steps if main.extents[p] >= BLOCKS.many_steps)]
+    loops = [steps, *([p] for p in steps if main.lengths[p] >= BLOCKS.many_steps)]
     apart = max(steps_apart(scop, main, read, loop) for loop in loops)
     if apart < machine.far_stride:
         return _is_straddled_by_many(scop, cluster, columns, machine)
@@ -268,7 +268,7 @@ def is_near_for_few(scop: Scop, cluster: Cluster, columns: Columns, machine: Mac
     if steps_collide(scop, main, read, steps) or steps_apart(scop, main, read, steps) < machine.far_stride:
         return False
     coordinates = [p for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p])]
-    if math.prod(main.extents[p] for p in coordinates) > BLOCKS.few_rows:
+    if math.prod(main.lengths[p] for p in coordinates) > BLOCKS.few_rows:
         return False
     row = BLOCKS.few_vectors * machine.vector_bytes + LINE_BYTES
     return _panel_depth(scop, cluster, columns, machine) * row <= REGISTER_TILES.nearest_share * machine.nearest_cache
@@ -284,14 +284,14 @@ def _is_straddled_by_many(scop: Scop, cluster: Cluster, columns: Columns, machin
     panel, other = columns.panel, rows_of(main, columns)
     if panel is None or other is None or not _in_whole_lines(scop, panel):
         return False
-    count = math.prod(main.extents[p] for p in steps)
+    count = math.prod(main.lengths[p] for p in steps)
     near = machine.nearest_cache / (BLOCKS.panel_vectors * machine.vector_bytes)
     if not near < count <= BLOCKS.slack * BLOCKS.panel_share * near or machine.overflows(
         scop.storages[other.tensor].bytes
     ):
         return False
     coordinates = [p for p in cluster.coordinates[main.name] if not depends_on(scop, panel, main.indices[p])]
-    rows = math.prod(main.extents[p] for p in coordinates)
+    rows = math.prod(main.lengths[p] for p in coordinates)
     return rows >= BLOCKS.many_rows and steps_apart(scop, main, panel, steps) >= PAGE // 2
 
 
@@ -320,7 +320,7 @@ def passes_once(scop: Scop, cluster: Cluster, columns: Columns, machine: Machine
     main, read = main_statement(scop, cluster), columns.panel
     if read is None or not is_streamed(scop, cluster, columns, machine):
         return False
-    return all(depends_on(scop, read, main.indices[p]) for p in cluster.coordinates[main.name] if main.extents[p] > 1)
+    return all(depends_on(scop, read, main.indices[p]) for p in cluster.coordinates[main.name] if main.lengths[p] > 1)
 
 
 def steps_apart(scop: Scop, statement: ScopStatement, read: Read, steps: list[int]) -> int:
@@ -329,7 +329,7 @@ def steps_apart(scop: Scop, statement: ScopStatement, read: Read, steps: list[in
     ``steps`` are the positions of the reduction indices in the order of their loops; loops of one iteration move
     nothing.
     """
-    indices = [statement.indices[p] for p in reversed(steps) if statement.extents[p] > 1]
+    indices = [statement.indices[p] for p in reversed(steps) if statement.lengths[p] > 1]
     strides = [access_stride(scop, read.tensor, read.subscripts, index, scop.sizes) for index in indices]
     return abs(next((s for s in strides if s), 0)) * scop.storages[read.tensor].dtype.itemsize
 

@@ -86,7 +86,7 @@ def _choice(scop: Scop, cluster: Cluster, vector_bytes: int) -> Chosen:
         return math.inf, None
     lanes = max(1, vector_bytes // scop.storages[main.target].dtype.itemsize)
     operands = operands_of(main) or tuple(dict.fromkeys(e for e in walk(main.value) if isinstance(e, Read)))
-    sizes = main.extents
+    sizes = main.lengths
     steps = math.prod(sizes[p] for p in reduction_positions(cluster, main))
     along = _along_results(scop, cluster, main)
     found: list[tuple[float, int, Columns]] = []
@@ -130,7 +130,7 @@ def _neighbouring_results(scop: Scop, cluster: Cluster, main: ScopStatement) -> 
     """The coordinate along which the results of a statement are neighbours, if it has more than one value."""
     for position in cluster.coordinates[main.name]:
         stride = access_stride(scop, main.target, main.subscripts, main.indices[position], scop.sizes)
-        if stride == 1 and main.extents[position] > 1:
+        if stride == 1 and main.lengths[position] > 1:
             return position
     return None
 
@@ -142,7 +142,7 @@ def _as_columns(
 
     A tile has at most ``side`` rows.
     """
-    index, sizes = main.indices[position], main.extents
+    index, sizes = main.indices[position], main.lengths
     strides = [access_stride(scop, r.tensor, r.subscripts, index, scop.sizes) for r in operands]
     moving = [(r, s) for r, s in zip(operands, strides, strict=True) if s != 0]
     if not moving or any(s is None for _, s in moving):
@@ -186,7 +186,7 @@ def _is_packed_ahead(scop: Scop, read: Read, index: str) -> bool:
 
 def _rows(scop: Scop, cluster: Cluster, main: ScopStatement, read: Read) -> int:
     """Rows that use the same elements of a panel."""
-    sizes = main.extents
+    sizes = main.lengths
     return math.prod(sizes[p] for p in cluster.coordinates[main.name] if not depends_on(scop, read, main.indices[p]))
 
 
@@ -195,7 +195,7 @@ def _is_worth_padding(scop: Scop, cluster: Cluster, main: ScopStatement, read: R
 
     Two vectors that overlap would cover them elsewhere: products with 5, 6 or 7 columns take 0.7 to 0.8 of the time.
     """
-    columns = main.extents[position]
+    columns = main.lengths[position]
     fills = columns >= lanes or columns & (columns - 1) == 0
     known = step_when_packed(scop, read, main.indices[position]) == 1
     return not fills and known and _rows(scop, cluster, main, read) >= COLUMNS.padded_rows
@@ -227,7 +227,7 @@ def _reads_between(scop: Scop, cluster: Cluster, main: ScopStatement, read: Read
     index = main.indices[position]
     along = next(s for s in read.subscripts if coefficient(s, index, scop.sizes))
     steps = (p for p in reduction_positions(cluster, main) if coefficient(along, main.indices[p], scop.sizes))
-    return math.prod(max(1, main.extents[p]) for p in steps)
+    return math.prod(max(1, main.lengths[p]) for p in steps)
 
 
 def step_when_packed(scop: Scop, read: Read, index: str) -> int | None:
@@ -273,11 +273,11 @@ def _dot_cost(
         own = {cluster.coordinates[main.name][side] for side in (sides.row, sides.column)}
         apart = _neighbouring_results(scop, cluster, main) not in {*own, None}
         ends = COLUMNS.lanes_added + (COLUMNS.turned * lanes if apart else 0.0)
-        return COLUMNS.sums * _unfilled(main.extents[sides.lanes], lanes) + ends / steps
+        return COLUMNS.sums * _unfilled(main.lengths[sides.lanes], lanes) + ends / steps
     for position in reduction_positions(cluster, main):
         strides = [access_stride(scop, r.tensor, r.subscripts, main.indices[position], scop.sizes) for r in operands]
         if all(s in (0, 1) for s in strides):
-            cost, extent = 1.0 + 2 * COLUMNS.load, main.extents[position]
+            cost, extent = 1.0 + 2 * COLUMNS.load, main.lengths[position]
             whole = extent == steps and not (products and steps < lanes)
             added = COLUMNS.summed if whole else COLUMNS.summed_each
             best = min(best, cost * _unfilled(extent, lanes) + added / max(1, extent))

@@ -32,7 +32,7 @@ def tiles_of_contraction(
     """
     main = main_statement(scop, cluster)
     positions = cluster.coordinates[main.name]
-    whole = tuple(max(1, e) for e in main.extents)
+    whole = tuple(max(1, e) for e in main.lengths)
     column = positions.index(columns.position)
     once = passes_once(scop, cluster, columns, machine)
     row = None if once else row_coordinate(scop, cluster, columns.position, tuple(whole[p] for p in positions))

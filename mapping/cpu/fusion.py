@@ -80,7 +80,7 @@ def _rereads(machine: Machine, scop: Scop, cluster: Cluster, box: tuple[int, ...
     operands = operands_of(main)
     if operands is None:
         return False
-    whole = dict(zip(main.indices, main.extents, strict=True))
+    whole = dict(zip(main.indices, main.lengths, strict=True))
     extent = dict(whole)
     for position, size in zip(cluster.coordinates[main.name], box, strict=True):
         extent[main.indices[position]] = min(extent[main.indices[position]], size)

@@ -120,7 +120,7 @@ def _steps(cluster: Cluster, statement: ScopStatement, nest: Nest) -> tuple[list
     vectors is the last of all, so that what scatters along it has no loops of one element.
     """
     positions = _vector_last(reduction_positions(cluster, statement), nest)
-    lengths = statement.extents
+    lengths = statement.lengths
     named = frozenset[str]().union(*(indices_in(s) for s in statement.subscripts))
     spread = [p for p in positions if lengths[p] > 1 and statement.indices[p] in named]
     if nest.vector in spread:
@@ -165,7 +165,7 @@ def choose_nest(
         return Nest("dot", vector, None, untiled)
     assert vector is not None
     once = columns is not None and passes_once(scop, cluster, columns, machine)
-    reduced = tuple(min(s, main.extents[p]) for s, p in zip(shape, positions, strict=True))
+    reduced = tuple(min(s, main.lengths[p]) for s, p in zip(shape, positions, strict=True))
     row = None if once else row_coordinate(scop, cluster, vector, reduced)
     if options.register_tile is not None:
         dot = dot_product(scop, cluster, columns, machine)
@@ -220,7 +220,7 @@ def _nest_of_sums(
     cluster: Cluster, main: ScopStatement, sides: SumSides, shape: tuple[int, ...], machine: Machine
 ) -> Nest:
     """Register tiles of dot products in a tile of a ``shape``."""
-    whole = [main.extents[p] for p in cluster.coordinates[main.name]]
+    whole = [main.lengths[p] for p in cluster.coordinates[main.name]]
     rows, columns = 1 if sides.row is None else shape[sides.row], shape[sides.column]
     cut = sides.row is not None and rows < whole[sides.row], columns < whole[sides.column]
     height, width = sum_tile(rows, columns, machine, cut)
@@ -252,7 +252,7 @@ def _register_tile(
             return matrix.rows, matrix.columns
         if columns is not None:
             loads = panel_loads(scop, cluster, columns, shared, machine, sides[0])
-        whole = main.extents
+        whole = main.lengths
         positions = cluster.coordinates[main.name]
         row_cut, column_cut = (
             side is not None and extent < whole[positions[side]] for side, extent in zip(sides, shape, strict=True)

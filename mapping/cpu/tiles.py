@@ -113,15 +113,15 @@ def _chosen(
         return _many_tiles(full, vectors, spread(full, along, None, ROWS.pointwise_vector_tile, rows, room))
     if main.scatters and True in vectors:
         return _tiles_of_scatter(machine, scop, cluster, full, vectors.index(True))
-    steps = math.prod(main.extents[p] for p in reduction_positions(cluster, main))
+    steps = math.prod(main.lengths[p] for p in reduction_positions(cluster, main))
     first = None
     if vector is not None and vector in positions:
-        width = main.extents[vector]
+        width = main.lengths[vector]
         long = min(ROWS.row_tile, max(VECTORS.long_row, longest_tile(machine, math.prod(full))), width)
         if runs_in_long_rows(machine, scop, cluster, vector, long):
             width = max(VECTORS.long_row, even_share(width, long, row_tile(machine, scop, main)))
             return tuple(width if is_vector else 1 for is_vector in vectors)
-        row = row_coordinate(scop, cluster, vector, tuple(main.extents[p] for p in positions))
+        row = row_coordinate(scop, cluster, vector, tuple(main.lengths[p] for p in positions))
         first = members.index(row) if row in members else None
     along = tuple(m for m, is_vector in enumerate(vectors) if is_vector)
     rows = ROWS.reduction_rows if along else _rows_of_reduction(scop, main, max(1, steps))
@@ -167,17 +167,17 @@ def _largest_source(machine: Machine, scop: Scop, cluster: Cluster) -> _Source |
         known = [m for m in moved if m is not None]
         order = tuple(d for d, _ in known)
         if columns is not None and len({*order}) == len(own) and columns.position in order:
-            work = math.prod(update.extents)
+            work = math.prod(update.lengths)
             least = [_least(scop, main, read, *moved) for moved in known]
             if _reads_reduced(scop, main, own[order.index(columns.position)]):
-                least[order.index(columns.position)] = update.extents[columns.position]
+                least[order.index(columns.position)] = update.lengths[columns.position]
             found.append(_Source(alone, columns, order, tuple(step for _, step in known), tuple(least), work))
     return max(found, key=lambda source: source.work, default=None)
 
 
 def _least(scop: Scop, statement: ScopStatement, read: Read, dimension: int, step: Fraction) -> int:
     """How long a tile is of which a window's overlap with the next tile is a small part."""
-    sizes = statement.extents
+    sizes = statement.lengths
     inner = statement.indices[statement.coordinates :]
     steps = [coefficient(read.subscripts[dimension], index, scop.sizes) or 0 for index in inner]
     window = 1 + sum(abs(s) * (sizes[statement.coordinates + n] - 1) for n, s in enumerate(steps))
@@ -240,7 +240,7 @@ def _tiles_of_sums(
 ) -> tuple[int, ...]:
     """Tiles of dot products, in whole register tiles: all rows for so many columns that there are enough tiles."""
     main = main_statement(scop, cluster)
-    sizes = main.extents
+    sizes = main.lengths
     full = {m: max(1, sizes[cluster.coordinates[main.name][m]]) for m in members}
     rows, columns = 1 if sides.row is None else full[sides.row], full[sides.column]
     height, width = sum_tile(rows, columns, machine)
@@ -345,7 +345,7 @@ def _room(machine: Machine, scop: Scop, cluster: Cluster, members: tuple[int, ..
 def _reuses(scop: Scop, statement: ScopStatement) -> bool:
     """Whether a statement reads something for several elements: a sum of squares of each row does not."""
     every = strides_of(scop, statement)[: statement.coordinates]
-    return any(0 in strides[1:] for strides, extent in zip(every, statement.extents, strict=False) if extent > 1)
+    return any(0 in strides[1:] for strides, extent in zip(every, statement.lengths, strict=False) if extent > 1)
 
 
 def spread(

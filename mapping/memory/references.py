@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import islpy as isl
 
-from tcomp.grammar.tree.function import Read, walk
+from tcomp.grammar.tree.function import Read, depends_on_data, walk
+from tcomp.mapping.memory.owners import home_of
+from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.footprint import box_hull
 from tcomp.model.accesses import Frame, element_map
 from tcomp.model.scop import Scop, ScopStatement
@@ -27,6 +29,20 @@ def access_of(statement: ScopStatement, storage: str, reads: tuple[Read, ...]) -
     if len(exprs) != len(maps):
         return maps
     return [m for e, m in zip(exprs, maps, strict=True) if e in reads]
+
+
+def is_written_beside(plan: Plan, statement: ScopStatement, read: Read) -> bool:
+    """Whether tiles of the group that a statement runs in write some of the elements that it reads there.
+
+    Where data choose these, or a border stands for some, any element may be one of them.
+    """
+    group, _ = home_of(plan, statement.name)
+    inside = (plan.scop.by_name[s] for c in group.clusters for s in plan.clusters[c].statements)
+    written = [s.write.range() for s in inside if s.target == read.tensor]
+    if not written or read.boundary is not None or any(map(depends_on_data, read.subscripts)):
+        return bool(written)
+    elements = unfolded_access(plan.scop, statement, read).range()
+    return not all(elements.is_disjoint(part) for part in written)
 
 
 def unfolded_access(scop: Scop, statement: ScopStatement, read: Read) -> isl.Map:

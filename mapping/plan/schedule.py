@@ -17,7 +17,7 @@ import islpy as isl
 from tcomp.mapping.plan.tree import Band, Sequence, Subtree, plant, rows
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.model.scop import Scop, ScopStatement
-from tcomp.model.terms.unions import by_statements, extents, maps_of, union_map, union_set
+from tcomp.model.terms.unions import by_statements, extents, maps_of, storage_of, union_map, union_set
 
 isl.DEFAULT_CONTEXT.set_schedule_outer_coincidence(1)
 isl.DEFAULT_CONTEXT.set_schedule_whole_component(0)
@@ -125,17 +125,11 @@ def _same_elements(scop: Scop, statement: ScopStatement, cluster: list[str]) -> 
     rank = statement.coordinates
     if not first.plain or first.coordinates != rank:
         return False
-    written = {scop.by_name[s].target for s in cluster}
-    own = statement.write
-    for read in statement.reads:
-        if read.get_tuple_name(isl.dim_type.out) in written and not _same_element_map(read, own):
-            return False
-    for name in cluster:
-        for read in scop.by_name[name].reads:
-            if read.get_tuple_name(isl.dim_type.out) == statement.target and not _same_element_map(
-                read, scop.by_name[name].write
-            ):
-                return False
+    writers = [scop.by_name[s] for s in cluster]
+    if not all(_stays_at(read, w.write, statement.write) for read in statement.reads for w in writers):
+        return False
+    if not all(_stays_at(read, statement.write, w.write) for w in writers for read in w.reads):
+        return False
     return statement.kind == "update" or _coordinate_set(statement).is_equal(_coordinate_set(first))
 
 
@@ -145,8 +139,17 @@ def _coordinate_set(statement: ScopStatement) -> isl.Set:
     return statement.domain.project_out(isl.dim_type.set, count, inner).reset_tuple_id()
 
 
+def _stays_at(read: isl.Map, written: isl.Map, own: isl.Map) -> bool:
+    """Whether what is read of the elements that a statement has ``written`` is the reader's ``own`` element only."""
+    if storage_of(read) != storage_of(written) or _same_element_map(read, own):
+        return True
+    return _same_element_map(read.intersect_range(written.range()), own)
+
+
 def _same_element_map(a: isl.Map, b: isl.Map) -> bool:
     target = isl.dim_type.out
+    if a.is_empty():
+        return True
     if a.dim(target) != b.dim(target):
         return False
     return bool(a.reset_tuple_id(target).is_subset(b.reset_tuple_id(target)))

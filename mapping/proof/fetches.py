@@ -19,7 +19,7 @@ from tcomp.mapping.machines.atoms import BY_NAME
 from tcomp.mapping.machines.gpu import VECTOR_BYTES
 from tcomp.mapping.memory.owners import home_of
 from tcomp.mapping.memory.places import Place
-from tcomp.mapping.memory.references import access_of, unfolded_access
+from tcomp.mapping.memory.references import access_of, is_written_beside, unfolded_access
 from tcomp.mapping.plan.values import TENSOR, Copy, Group, Plan
 from tcomp.mapping.proof.copies import prove_conversion, prove_groups
 from tcomp.mapping.proof.dates import in_loop, phase_dates
@@ -45,9 +45,9 @@ class Fetches:
             raise LegalityError(f"pass '{step}' has no place for every element of {copy.storage} at {copy.mark}")
         if not self._vectors_are_whole(copy):
             raise LegalityError(f"pass '{step}' fetches vectors of {copy.storage} that are half outside at {copy.mark}")
-        written = {s.target for s in self.plan.scop.statements if self._group(s.name) is self._group(copy.statement)}
-        if copy.storage in written:
-            raise LegalityError(f"pass '{step}' fetches {copy.storage}, which is written meanwhile")
+        reader = self.plan.scop.by_name[copy.statement]
+        if any(r.tensor != copy.storage or is_written_beside(self.plan, reader, r) for r in copy.reads):
+            raise LegalityError(f"pass '{step}' fetches {copy.storage}, which is written meanwhile or not read")
         if copy.storage in self.plan.scop.partly:
             raise LegalityError(f"pass '{step}' fetches {copy.storage}, which some of the steps lack")
         prove_conversion(self.plan, copy, step)

@@ -16,7 +16,7 @@ import islpy as isl
 from tcomp.grammar.tree.function import Expr, Index, is_indirect
 from tcomp.model.around import Around, textual_date
 from tcomp.model.terms.storages import Storage
-from tcomp.model.terms.unions import by_statements, extents, storage_of, union_map, union_set
+from tcomp.model.terms.unions import by_statements, extents, extents_at_once, storage_of, union_map, union_set
 from tcomp.values.operators import INT64
 
 
@@ -76,6 +76,11 @@ class ScopStatement:
     def extents(self) -> tuple[int, ...]:
         """How many values each index may have: the extents of the bounding box of the domain."""
         return extents(self.domain)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """How many values each index may have at once: in a step of the blocks around, which are parameters."""
+        return extents_at_once(self.domain)
 
     @property
     def all_reads(self) -> tuple[isl.Map, ...]:

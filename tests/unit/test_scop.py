@@ -15,7 +15,7 @@ from tcomp.mapping.proof import legality
 from tcomp.model.build import build
 from tcomp.model.scop import Scop, ScopStatement
 from tcomp.model.terms.sizes import Sizes
-from tcomp.model.terms.unions import map_from_text
+from tcomp.model.terms.unions import extents, extents_at_once, map_from_text
 from tcomp.runtime.registry import backend_of
 
 
@@ -35,6 +35,13 @@ def test_extents_count_values_of_indices() -> None:
     extents = {s.kind: s.extents for s in scop.statements}
     assert extents["init"] == (5,)
     assert extents["update"] == (5, 6)
+
+
+def test_blocks_that_move_have_the_extents_of_one() -> None:
+    points = isl.Set("[c] -> { S[i, p] : 0 <= c < 4 and 8c <= p < 8c + 8 and p < 30 and 8c + 8 <= i < 40 }")
+    assert extents(points) == (32, 30)
+    assert extents_at_once(points) == (32, 8)
+    assert extents_at_once(isl.Set("{ S[i] : 3 <= i < 10 }")) == (7,)
 
 
 def test_storages_know_who_uses_them_and_what_goes_through_them() -> None:

@@ -26,6 +26,20 @@ def extents(points: isl.Set) -> tuple[int, ...]:
     return tuple(points.dim_max_val(d).to_python() - points.dim_min_val(d).to_python() + 1 for d in range(rank))
 
 
+@remembered
+def extents_at_once(points: isl.Set) -> tuple[int, ...]:
+    """The longest extent along each dimension for any values of the parameters: of boxes that move, as a rule."""
+    if points.dim(isl.dim_type.param) == 0 or points.is_empty():
+        return extents(points)
+    kinds, rank = isl.dim_type, points.dim(isl.dim_type.set)
+    found = []
+    for d in range(rank):
+        along = points.project_out(kinds.set, d + 1, rank - d - 1).project_out(kinds.set, 0, d)
+        apart = isl.Map.from_domain_and_range(along, along).deltas()
+        found.append(apart.dim_max_val(0).to_python() + 1)
+    return tuple(found)
+
+
 def storage_of(access: isl.Map) -> str:
     """The storage to whose elements an access goes."""
     return str(access.get_tuple_name(isl.dim_type.out))

@@ -149,9 +149,10 @@ def _begun(expr: LoopExpr, loop: For) -> LoopExpr:
 
 
 def _accesses(statement: ScopStatement) -> Iterator[Access]:
-    """What a statement reads as it lies, and what it writes, where no data choose it."""
+    """What a statement reads as it lies, and what it writes, where no data choose it: what it does both once."""
+    own = statement.target, statement.subscripts
     reads = (e for e in walk(statement.value) if isinstance(e, Read) and e.boundary is None)
-    places = [*((r.tensor, r.subscripts, False) for r in reads), (statement.target, statement.subscripts, True)]
+    places = [*((r.tensor, r.subscripts, False) for r in reads if (r.tensor, r.subscripts) != own), (*own, True)]
     return (place for place in places if not any(map(depends_on_data, place[1])))
 
 

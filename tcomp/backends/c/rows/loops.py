@@ -77,6 +77,12 @@ def may_repeat(statements: list[ScopStatement]) -> bool:
     return True
 
 
+def is_at_own_elements(statement: ScopStatement) -> bool:
+    """Whether an instance reads of what the statement writes nothing but its own element: none waits for another."""
+    own = [r for r in statement.reads if r.get_tuple_name(isl.dim_type.out) == statement.target]
+    return statement.kind != "update" and all(bool(r.is_subset(statement.write)) for r in own)
+
+
 @dataclass(slots=True)
 class RowLoops:
     """Spells innermost loops of a plan.
@@ -237,14 +243,15 @@ class RowLoops:
         if extent is None or loop.step != 1 or any(isinstance(n, For | Let | If) for n in walk(loop.body)):
             return None
         statements = [self.scop.by_name[call.statement] for call in calls]
-        if not may_repeat(statements) or any(s.name in self.streamed for s in statements):
-            return None
-        if not self.side_by_side(loop, calls):
+        if any(s.name in self.streamed for s in statements) or not self.side_by_side(loop, calls):
             return None
         lanes = self.machine.vector_bytes // max(self.scop.storages[s.target].dtype.itemsize for s in statements)
         while lanes > max(extent, 1):
             lanes //= 2
         if lanes < VECTOR_ROWS.least_lanes:
+            return None
+        once = extent % lanes == 0 and len(statements) == 1 and is_at_own_elements(statements[0])
+        if not once and not may_repeat(statements):
             return None
         parts = [loop]
         if extent % lanes:
