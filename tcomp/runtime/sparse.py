@@ -10,6 +10,8 @@ from tcomp.arrays.sparse import PARTS, is_sparse, parts_of
 from tcomp.errors import Diagnostic, ShapeError
 from tcomp.grammar.tree.function import Expr, Function, Read, Tensor, Within, children, walk
 
+_AS_PARTS = "`int32(R1) row, int32(E) col, float(E) V`"
+
 
 def has_sparse(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
     """Whether a sparse matrix is among the arguments."""
@@ -49,9 +51,13 @@ def _parts(function: Function, value: Any, name: str, free: Collection[str]) -> 
     first = names.index(name)
     tensors = function.inputs[first : first + PARTS]
     span = tensors[0].span
+    if len(tensors[0].dims) != 1:
+        message = f"{name} is given a sparse matrix, but has {len(tensors[0].dims)} dimensions, as one that is dense"
+        hint = f"pass a dense array (`.toarray()`), or declare the parts: {_AS_PARTS}"
+        raise ShapeError(Diagnostic(message, function.source, span, hint))
     if len(tensors) < PARTS:
         message = f"{name} is given a sparse matrix, which stands for {PARTS} parameters, but {len(tensors)} are left"
-        raise ShapeError(Diagnostic(message, function.source, span, "as in `int32(R1) row, int32(E) col, float(E) V`"))
+        raise ShapeError(Diagnostic(message, function.source, span, f"as in {_AS_PARTS}"))
     try:
         dtypes = [None if tensor.name in free else tensor.dtype for tensor in tensors]
         return parts_of(value, dtypes, by_entry=_is_by_entry(function, *tensors[:2]))

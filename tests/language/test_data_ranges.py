@@ -294,6 +294,8 @@ def test_sparse_matrices_are_arguments() -> None:
         ops.entry_by_entry(scipy.csr_array(dense), x[:, 0].copy(), R=9)
     with pytest.raises(tc.ShapeError, match="V is given a sparse matrix, which stands for 3 parameters, but 2"):
         ops.product(wide.indptr, wide.indices, wide, x)
+    with pytest.raises(tc.ShapeError, match=r"X is given a sparse matrix, but has 2 dimensions(.|\n)*\.toarray\(\)"):
+        ops.product(wide.indptr, wide.indices, wide.data, wide)
     with pytest.raises(tc.ShapeError, match="expected type float32 but found float64"):
         ops.product(scipy.csr_array(dense.astype(np.float64)), x)
 
