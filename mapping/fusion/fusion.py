@@ -77,6 +77,8 @@ class Fuser:
         for pair, same in self.alike.items():
             self._followed[pair] = self.needs[pair].union(same) if pair in self.needs else same
         self.coordinates = {c.number: coordinate_set(plan.scop, c) for c in plan.clusters}
+        outputs = {s.name for s in plan.scop.storages.values() if s.role != "temporary"}
+        self._writing = {number for name, numbers in self._writers.items() if name in outputs for number in numbers}
         self.notes: list[str] = []
         self._handed_on: dict[int, dict[str, isl.Map]] = {}
         self._bytes: dict[Footprint, int] = {}
@@ -212,7 +214,8 @@ class Fuser:
                 together = together and len(fewer[0]) < len(members)
                 members, sizes = fewer
                 continue
-            if not all(self._keeps_outputs(number, f, order) for number, f in trial.items()):
+            inside = {*order}
+            if not all(self._keeps_outputs(number, f, inside) for number, f in trial.items()):
                 return "what others read would be written by several tiles, or in part"
             limit = self.options.recompute_limit
             if worst(trial) > limit:
@@ -362,15 +365,11 @@ class Fuser:
     def _extents(self, root: int) -> tuple[int, ...]:
         return extents(self.coordinates[root])
 
-    def _keeps_outputs(self, number: int, footprint: Footprint, order: tuple[int, ...]) -> bool:
+    def _keeps_outputs(self, number: int, footprint: Footprint, inside: set[int]) -> bool:
         """Whether each element that the cluster writes, and that is read outside, is written by exactly one tile."""
-        if not self._writes_output(number) and self.successors[number] <= {*order}:
+        if number not in self._writing and self.successors[number] <= inside:
             return True
         return footprint.partition and bool(self.coordinates[number].is_subset(footprint.tiles.range()))
-
-    def _writes_output(self, number: int) -> bool:
-        targets = [self.scop.by_name[s].target for s in self.clusters[number].statements]
-        return any(self.scop.storages[t].role != "temporary" for t in targets)
 
     def tile_bytes(self, footprints: Mapping[int, Footprint]) -> int:
         """Bytes of the intermediates that one tile hands from cluster to cluster."""

@@ -51,8 +51,8 @@ def _parts(function: Function, value: Any, name: str, free: Collection[str]) -> 
     first = names.index(name)
     tensors = function.inputs[first : first + PARTS]
     span = tensors[0].span
-    if len(tensors[0].dims) != 1:
-        message = f"{name} is given a sparse matrix, but has {len(tensors[0].dims)} dimensions, as one that is dense"
+    if tensors[0].rank != 1:
+        message = f"{name} is given a sparse matrix, but has {tensors[0].rank} dimensions, as one that is dense"
         hint = f"pass a dense array (`.toarray()`), or declare the parts: {_AS_PARTS}"
         raise ShapeError(Diagnostic(message, function.source, span, hint))
     if len(tensors) < PARTS:

@@ -13,6 +13,7 @@ from tcomp.backends.c.contractions.groupedpanels import group_functions
 from tcomp.backends.c.contractions.lanesums import lane_sum_functions
 from tcomp.backends.c.contractions.matrixtiles import matrix_functions
 from tcomp.backends.c.contractions.panels import fill_functions
+from tcomp.backends.c.outlining import outlined
 from tcomp.backends.c.rows.streaming import stream_functions
 from tcomp.backends.c.vectors.extrema import vector_extrema
 from tcomp.backends.c.vectors.types import vector_declarations
@@ -71,7 +72,9 @@ class KernelFrame:
         packing = f"{entry}_packing" if self.ahead.bytes else None
         body = "\n".join([*head[1:], *lines])
         packed = [a.name for a in arguments if packing and a.bound and a.name != PACKED and not named(a, body)]
-        text = "\n".join([*self._packing(packing, arguments), *head, *lines, *tail]) + "\n"
+        whole = outlined([*head[2:], *lines], parameters(arguments), entry)
+        parts = [*whole.functions, *head[:2], *whole.lines]
+        text = "\n".join([*self._packing(packing, arguments), *parts, *tail]) + "\n"
         text = with_helpers(text, needs, uses_threads, self.machine)
         flags = flags_of(self.fast_math, depth)
         return Source(
