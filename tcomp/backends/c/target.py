@@ -12,6 +12,7 @@ from tcomp.backends.c.pieces import PieceText, pieces_source
 from tcomp.backends.c.strips import Strip, strip_of
 from tcomp.backends.c.walks import Walk, walk_of
 from tcomp.backends.c.weights import with_exponentials_of_weights
+from tcomp.backends.equality import rounding_flags
 from tcomp.backends.source import Source
 from tcomp.backends.spelling import Needs
 from tcomp.grammar.tree.function import Function
@@ -50,7 +51,8 @@ class CpuBackend:
             plan = with_exponentials_of_weights(plan)
         narrowed = narrow(plan, loops)
         source = Emitter(function, narrowed, options, self._threads(options), checked, self.machine).emit()
-        return replace(source, flags=(*source.flags, *self.flags)) if self.flags else source
+        own = (*rounding_flags(function), *self.flags)
+        return replace(source, flags=(*source.flags, *own)) if own else source
 
     def emit_pieces(
         self, function: Function, pieces: Pieces, made: Sequence[tuple[Plan, LoopNode]], options: MappingOptions,
@@ -80,7 +82,7 @@ class CpuBackend:
             emitter.needs = needs
             texts.append(emitter.piece())
         flags = flags_of(options.fast_math, max((depth(loops) for _, loops in made), default=0) + pieces.depth)
-        flags += self.flags
+        flags += (*rounding_flags(function), *self.flags)
         return pieces_source(function, pieces, texts, needs, self.machine, flags, self._threads(options))
 
     def _threads(self, options: MappingOptions) -> int:

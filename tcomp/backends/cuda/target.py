@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tcomp.backends.cuda.dialect import CUDA_C
+from tcomp.backends.equality import rounding_flags
 from tcomp.backends.gpu.program import write_program
 from tcomp.backends.gpu.stepwise import write_pieces
 from tcomp.backends.source import Source
@@ -64,6 +65,6 @@ class CudaBackend:
         return write_pieces(CUDA_C, function, pieces, made, options, checked, cuda_flags)
 
 
-def cuda_flags(options: MappingOptions) -> tuple[str, ...]:
+def cuda_flags(function: Function, options: MappingOptions) -> tuple[str, ...]:
     """What NVRTC is told."""
-    return ("-ffast-math",) if options.fast_math else ()
+    return (*(("-ffast-math",) if options.fast_math else ()), *rounding_flags(function))

@@ -22,8 +22,8 @@ from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.values.intrinsics import INTRINSICS
 
-FlagsOf = Callable[[MappingOptions], tuple[str, ...]]
-"""What the compiler of a language is told, by the options of a kernel."""
+FlagsOf = Callable[[Function, MappingOptions], tuple[str, ...]]
+"""What the compiler of a language is told, by a kernel's program and options."""
 
 
 def write_program(
@@ -41,7 +41,7 @@ def write_program(
     temporaries, scratch = temporaries_of(plan, text.kernels, 0)
     whole, launches = assembled(dialect, function.name, plan.scop.sizes, [text], needs)
     return Source(
-        whole, function.name, arguments, scratch, tuple(needs.checks), flags(options), launches, temporaries,
+        whole, function.name, arguments, scratch, tuple(needs.checks), flags(function, options), launches, temporaries,
         tuple(a.name for a in arguments if any(a.name in k.vectors for k in text.kernels)),
     )  # fmt: skip
 

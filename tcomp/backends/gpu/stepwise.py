@@ -60,7 +60,7 @@ def write_pieces(
     own = tuple(t for part in parts.values() for t in part.temporaries)
     return Source(
         whole, function.name, arguments, max([begin, *(part.end for part in parts.values())]), tuple(needs.checks),
-        (*flags(options), *((ANYWHERE,) if anywhere else ())), launched, (*kept, *own),
+        (*flags(function, options), *((ANYWHERE,) if anywhere else ())), launched, (*kept, *own),
         () if anywhere else tuple(a.name for a in arguments if a.name in wide), None, pieces.warnings, tuple(turns),
     )  # fmt: skip
 

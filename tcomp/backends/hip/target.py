@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tcomp.backends.equality import rounding_flags
 from tcomp.backends.gpu.program import write_program
 from tcomp.backends.gpu.stepwise import write_pieces
 from tcomp.backends.hip.dialect import hip_dialect
@@ -57,6 +58,6 @@ class HipBackend:
         return write_pieces(hip_dialect(self.gpu.wave), function, pieces, made, options, checked, hip_flags)
 
 
-def hip_flags(options: MappingOptions) -> tuple[str, ...]:
+def hip_flags(function: Function, options: MappingOptions) -> tuple[str, ...]:
     """What a compiler of HIP is told."""
-    return ("-ffast-math",) if options.fast_math else ()
+    return (*(("-ffast-math",) if options.fast_math else ()), *rounding_flags(function))

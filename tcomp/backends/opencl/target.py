@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tcomp.backends.equality import rounding_flags
 from tcomp.backends.gpu.program import write_program
 from tcomp.backends.gpu.stepwise import write_pieces
 from tcomp.backends.opencl.dialect import OPENCL_C
@@ -21,6 +22,7 @@ from tcomp.mapping.text.devices import check_device
 from tcomp.model.stepwise.pieces import Pieces
 
 _DOUBLE = re.compile(r"\bdouble\b")
+_UNFUSED = "#pragma OPENCL FP_CONTRACT OFF\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +71,9 @@ class OpenClBackend:
             hint = "write float for double, or choose opencl:gpu, opencl:cpu or another target"
             what = f"{function.name} computes in double precision, which opencl:{self.gpu.architecture} has not"
             raise TargetError(Diagnostic(what, hint=hint))
-        return source
+        return replace(source, text=_UNFUSED + source.text) if rounding_flags(function) else source
 
-    def _flags(self, options: MappingOptions) -> tuple[str, ...]:
+    def _flags(self, _: Function, options: MappingOptions) -> tuple[str, ...]:
         """What the compiler of a device is told."""
         single = () if self.gpu.float64 else ("-cl-single-precision-constant",)
         return (*single, *(("-cl-fast-relaxed-math",) if options.fast_math else ()))

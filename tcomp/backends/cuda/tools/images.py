@@ -10,6 +10,7 @@ from tcomp import debug
 from tcomp.backends.cuda.tools import nvrtc
 from tcomp.backends.cuda.tools.cubin import LOG_OPTION, KernelResources, kernel_resources
 from tcomp.backends.cuda.tools.nvrtc import Nvrtc, Output
+from tcomp.backends.equality import UNFUSED
 from tcomp.backends.host.native import describe
 from tcomp.backends.source import Source
 from tcomp.errors import TargetError
@@ -25,7 +26,7 @@ _NO_TEXTURES = "--minimal"
 """Leaves out what NVRTC declares of textures, launches from kernels and CUDA's runtime before it reads a text, which
 takes a tenth of the time of most kernels.  CUDA 12.0 does not know it."""
 
-_SPELLINGS = {"-ffast-math": "--use_fast_math"}
+_SPELLINGS = {"-ffast-math": "--use_fast_math", UNFUSED: "--fmad=false"}
 """NVRTC's names for flags that other compilers call otherwise."""
 
 
