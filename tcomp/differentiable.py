@@ -87,7 +87,7 @@ class Differentiable(ABC):
     def _gradient(self, wish: Wish) -> Gradient:
         """Raises DerivativeError."""
         try:
-            found = self._gradient_for_all(wish)
+            found = self.gradient_for_all(wish)
         except UnsaidError as error:
             return self._gradient_for(wish.sizes, wish, error)
         if wish.sizes is None or self.function.recurs or found.suits(wish.sizes):
@@ -97,11 +97,12 @@ class Differentiable(ABC):
     def _gradient_for(self, sizes: Mapping[str, int] | None, wish: Wish, error: CompileError) -> Gradient:
         """For some sizes alone; raises the error where that cannot be."""
         wish = replace(wish, sizes=sizes)
-        return replace(self._for_sizes(sizes, error)._gradient_for_all(wish), only=sizes or {})
+        return replace(self._for_sizes(sizes, error).gradient_for_all(wish), only=sizes or {})
 
-    def _gradient_for_all(self, wish: Wish) -> Gradient:
+    def gradient_for_all(self, wish: Wish) -> Gradient:
+        """The one for all sizes; raises DerivativeError, and UnsaidError where there is none."""
         if self.function.needs_content:
-            return self._with_content()._gradient_for_all(wish)
+            return self._with_content().gradient_for_all(wish)
         derivative = gradient_text(self.function, wish)
         backward = self._derived(derivative.text, derivative.name, f"<gradient of {self.name}>")
         forward = self
@@ -116,9 +117,9 @@ class Differentiable(ABC):
             return known.get(tuple(sizes.items()), lambda: self._gradient_for(sizes, wish, unsuited))
 
         def strided(constants: Mapping[str, int]) -> Gradient:
-            return at.get(tuple(constants.items()), lambda: self._with_numbers(constants)._gradient_for_all(wish))
+            return at.get(tuple(constants.items()), lambda: self._with_numbers(constants).gradient_for_all(wish))
 
-        return Gradient(self.function, derivative, self, forward, backward, {}, derive, anew, strided)
+        return Gradient(self.function, derivative, self, forward, backward, {}, derive, anew, strided, wish)
 
     def value_and_grad(
         self, wrt: str | Sequence[str] | None = None, save: Save = "statistics"

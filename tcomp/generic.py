@@ -191,11 +191,8 @@ class GenericOperation(Operation):
         sizes: Mapping[str, int] | None = None,
     ) -> Gradient:
         """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
-
-        def derived(operation: Operation) -> Gradient:
-            return operation.gradient(wrt, save, ties, name=name, sizes=sizes)
-
-        made = super().gradient(wrt, save, ties, name=name, sizes=sizes)
+        told = (wrt, save, ties, name)
+        made = super().gradient(*told, sizes=sizes)
         return GenericGradient(
             made.function,
             made.derivative,
@@ -206,7 +203,8 @@ class GenericOperation(Operation):
             made.without,
             made.for_sizes,
             made.with_numbers,
-            _Derived(self, derived),
+            made.wish,
+            _Derived(self, told, sizes),
         )
 
     def tangent(
@@ -308,14 +306,14 @@ class DerivedOperation(Operation):
 class _Derived:
     """The gradients of a def for the types that have been met."""
 
-    def __init__(self, operation: GenericOperation, derived: Callable[[Operation], Gradient]) -> None:
-        self._operation = operation
-        self._derived = derived
+    def __init__(self, operation: GenericOperation, told: tuple[Any, ...], sizes: Mapping[str, int] | None) -> None:
+        self.asked = operation, told, sizes
         self._known: Memo[Operation, Gradient] = Memo(MOST_KEPT)
 
     def chosen(self, arguments: Sequence[Any]) -> Gradient:
-        operation = self._operation.chosen(arguments)
-        return self._known.get(operation, lambda: self._derived(operation))
+        of, told, sizes = self.asked
+        operation = of.chosen(arguments)
+        return self._known.get(operation, lambda: operation.gradient(*told, sizes=sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +321,9 @@ class GenericGradient(Gradient):
     """The gradients of a def with element types as parameters."""
 
     typed: _Derived
+
+    def __reduce__(self) -> tuple[Callable[..., Gradient], tuple[Any, ...]]:
+        return _gradient_again, self.typed.asked
 
     def __call__(self, *arguments: Any, **choices: Any) -> Any:
         """As for any gradient, for the types of the arrays."""
@@ -333,6 +334,10 @@ class GenericGradient(Gradient):
         """As for any gradient, for the types of the arrays."""
         arguments, choices = self.inputs_in_order(arguments, choices)
         return self.typed.chosen(arguments).with_value(*arguments, cotangents=cotangents, **choices)
+
+
+def _gradient_again(operation: GenericOperation, told: tuple[Any, ...], sizes: Mapping[str, int] | None) -> Gradient:
+    return operation.gradient(*told, sizes=sizes)
 
 
 def _traced(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tcomp.derivatives.derivation import Derivative
+from tcomp.derivatives.wish import Wish
 from tcomp.errors import ArgumentError, CompileError, Diagnostic, ShapeError, TcompError
 from tcomp.grammar.ranges.ranges import infer
 from tcomp.grammar.tree.function import Constant, Function, Size
@@ -21,8 +22,9 @@ class Gradient:
     ``backward`` is the operation of the one.  It takes the inputs in ``inputs``, those of the def that it reads; the
     ``sizes`` that no array tells, as constants; the values in ``saved``; and one cotangent for each output of floats.
     ``forward`` is the operation of the other, or the def's own if it hands out all that is saved.  ``only`` has the
-    sizes for which alone it was derived, if not for all.  ``without`` derives it anew for outputs on which nothing
-    depends, ``for_sizes`` for some sizes alone, ``with_numbers`` for some values of constants, which calls of it have.
+    sizes for which alone it was derived, if not for all; ``wish`` is what was asked of ``operation``.  ``without``
+    derives it anew for outputs on which nothing depends, ``for_sizes`` for some sizes alone, ``with_numbers`` for some
+    values of constants, which calls of it have.
     """
 
     function: Function
@@ -34,6 +36,7 @@ class Gradient:
     without: Callable[[frozenset[str]], Gradient]
     for_sizes: Callable[[Mapping[str, int]], Gradient]
     with_numbers: Callable[[Mapping[str, int]], Gradient]
+    wish: Wish
 
     @property
     def text(self) -> str:
@@ -54,6 +57,9 @@ class Gradient:
     @property
     def saved(self) -> tuple[str, ...]:
         return self.derivative.saved
+
+    def __reduce__(self) -> tuple[Callable[..., Gradient], tuple[Any, ...]]:
+        return _derived_again, (self.operation, self.wish, dict(self.only))
 
     def __str__(self) -> str:
         return self.text
@@ -263,6 +269,12 @@ class Gradient:
         closed = self if not self.saved else self.operation.gradient(self.wrt, save=())
         result: Gradient = closed.backward.gradient(wrt)
         return result
+
+
+def _derived_again(operation: Any, wish: Wish, only: Mapping[str, int]) -> Gradient:
+    """A copy of a gradient, in another process, say."""
+    result: Gradient = operation.gradient_for_all(wish)
+    return replace(result, only=only)
 
 
 def _by_name(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tcomp.derivatives.steps.unrolled import with_steps_as_subscripts
 from tcomp.derivatives.versions import Version, tensors_read, versions_of
@@ -77,6 +77,8 @@ def _is_exact(expr: Expr) -> bool:
 def check_save(function: Function, written: Collection[str], save: Save) -> None:
     """Raises DerivativeError for another choice than there is, and for names of what is not ``written``."""
     if isinstance(save, str) and save not in ("statistics", "all", "auto"):
+        raise DerivativeError(f"save is 'statistics', 'all', 'auto' or a tuple of names, not {save!r}")
+    if not isinstance(save, Iterable):
         raise DerivativeError(f"save is 'statistics', 'all', 'auto' or a tuple of names, not {save!r}")
     for name in () if isinstance(save, str) else save:
         if name not in written:

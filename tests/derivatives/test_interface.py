@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -87,3 +90,24 @@ def test_what_wrt_cannot_be(ops: tc.Module, wrt: object, message: str) -> None:
 def test_an_input_without_a_gradient_is_shown(ops: tc.Module) -> None:
     with pytest.raises(tc.DerivativeError, match=r"3:32: error: several has no gradient with respect to I"):
         ops.several.gradient("I")
+
+
+@pytest.mark.parametrize("save", [3, "total", ("nothing",)])
+def test_what_save_cannot_be(ops: tc.Module, save: object) -> None:
+    with pytest.raises(tc.DerivativeError, match=r"save is 'statistics'|has no nothing to save"):
+        ops.mm.gradient(save=save)  # type: ignore[arg-type]
+
+
+def test_gradients_are_copied_and_pickled(ops: tc.Module) -> None:
+    a, b, d_c = np.ones((4, 3), "f4"), np.ones((3, 5), "f4"), np.ones((4, 5), "f4")
+    g = ops.mm.gradient(("B", "A"), name="back")
+    for copied in (pickle.loads(pickle.dumps(g)), copy.deepcopy(g)):
+        assert copied.text == g.text
+        np.testing.assert_array_equal(copied(a, b, d_c)[1], d_c @ b.T)
+    assert pickle.loads(pickle.dumps(g.gradient())).text == g.gradient().text
+    generic = tc.define("def twice<T>(T(N) X) -> (T(N) Y) { Y(n) = T(2) * X(n) }").twice.gradient()
+    for dtype in ("f4", "f8"):
+        found = pickle.loads(pickle.dumps(generic))(np.ones(3, dtype), np.ones(3, dtype))
+        np.testing.assert_array_equal(found, np.full(3, 2, dtype), strict=True)
+    value, _ = pickle.loads(pickle.dumps(ops.mm.value_and_grad()))(a, b, cotangents=d_c)
+    np.testing.assert_array_equal(value, a @ b)
