@@ -104,6 +104,10 @@ class Backward:
                 message = f"{tensor.name} is no gradient of {name}"
                 hint = f"name the results {', '.join(gradients)}"
                 raise TcompError(Diagnostic(message, own.source, tensor.span, hint))
+            of = self.function.tensors[tensor.name.removeprefix("d_")]
+            if tensor.rank != of.rank:
+                message = f"{tensor.name} has {tensor.rank} dimensions, but {of.name} has {of.rank}"
+                raise TcompError(Diagnostic(message, own.source, tensor.span))
 
     @property
     def _own(self) -> Any:
@@ -249,6 +253,10 @@ class Backward:
         if len(results) != len(inputs):
             counts = f"{len(results)} gradients for {len(inputs)} inputs"
             raise TcompError(f"the backward function of {self.function.name} gave {counts}")
+        for tensor, value, result in zip(self.function.inputs, inputs, results, strict=True):
+            if hasattr(result, "shape") and hasattr(value, "shape") and result.shape != value.shape:
+                given_of = f"a gradient of {tuple(result.shape)} for {tensor.name}, which is {tuple(value.shape)}"
+                raise TcompError(f"the backward function of {self.function.name} gave {given_of}")
         names = (t.name for t in self.function.inputs)
         return Call(None, [], (), [r if n in given.wrt else None for n, r in zip(names, results, strict=True)])
 

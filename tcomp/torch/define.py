@@ -53,8 +53,10 @@ def define(
         raise TcompError(f"namespace must be a name such as 'mylib', not {namespace!r}")
     module = engine.define(source, name, tune=tune)
     chosen = dict(backward or {})
-    for given in chosen:
+    for given, computes in chosen.items():
         module[given]
+        if not isinstance(computes, str) and not callable(computes):
+            raise TcompError(f"backward= for {given} is a def of the text, or a function, not {computes!r}")
     for definition in module:
         own = chosen.get(definition)
         module[definition].registration = Registration(

@@ -65,6 +65,7 @@ def test_backward_defs_take_and_give_what_has_a_meaning() -> None:
     for back, found in (
         ("float(N) d_Z) -> (d_X) { d_X(n) = d_Z(n) }", "d_Z is no input, no output and no cotangent of scaled"),
         ("float(N) d_Y) -> (g) { g(n) = d_Y(n) }", "g is no gradient of scaled"),
+        ("float(N) d_Y) -> (d_X) { d_X(n,m) = d_Y(n) * d_Y(m) }", "d_X has 2 dimensions, but X has 1"),
     ):
         with pytest.raises(tc.TcompError, match=found):
             tct.define(f"{forward} def back({back}", backward={"scaled": "back"})
@@ -85,6 +86,15 @@ def test_a_backward_function() -> None:
     x = torch.rand(5, requires_grad=True)
     ops.own(x).sum().backward()
     torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+def test_backward_functions_give_what_has_the_shape_of_an_input() -> None:
+    """Torch adds up what has more dimensions."""
+    ops = tct.define(LINEAR, backward={"own": lambda *_: (torch.ones(5, 5),)})
+    with pytest.raises(tc.TcompError, match=r"gave a gradient of \(5, 5\) for X, which is \(5,\)"):
+        ops.own(torch.rand(5, requires_grad=True)).sum().backward()
+    with pytest.raises(tc.TcompError, match="backward= for own is a def of the text, or a function, not 3"):
+        tct.define(LINEAR, backward={"own": 3})  # type: ignore[dict-item]
 
 
 def test_defs_that_are_not_differentiable() -> None:
