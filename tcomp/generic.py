@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,55 @@ if TYPE_CHECKING:
 Types = tuple[DType, ...]
 
 
-class GenericOperation(Operation):
+class TypedOperation(Operation):
+    """One for several element types: a call chooses them, for what is derived of it, too.
+
+    ``_typed`` are the places of the inputs that choose, ``_known`` has the operations by the types of these.
+    """
+
+    _typed: Sequence[int]
+    _known: dict[tuple[Any, ...], Operation]
+
+    @abstractmethod
+    def choose(self, types: tuple[Any, ...]) -> None:
+        """Make the operation for the types of what typed parameters are given: dtypes, or Python's of numbers."""
+
+    @abstractmethod
+    def chosen(self, arguments: Sequence[Any]) -> Operation:
+        """The operation for the types of arguments.  Raises ShapeError where they contradict each other."""
+
+    def gradient(
+        self,
+        wrt: str | Sequence[str] | None = None,
+        save: Save = "statistics",
+        ties: str = "even",
+        name: str | None = None,
+        *,
+        sizes: Mapping[str, int] | None = None,
+    ) -> Gradient:
+        """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
+        told = (wrt, save, ties, name)
+        made = super().gradient(*told, sizes=sizes)
+        facts = {field.name: getattr(made, field.name) for field in fields(made)}
+        return GenericGradient(**facts, typed=_Derived(self, told, sizes))
+
+    def tangent(
+        self,
+        wrt: str | Sequence[str] | None = None,
+        ties: str = "even",
+        *,
+        sizes: Mapping[str, int] | None = None,
+    ) -> Any:
+        """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
+        made = super().tangent(wrt, ties, sizes=sizes)
+        return DerivedOperation(made.function, self, "tangent", (wrt, ties), {"sizes": sizes})
+
+    def batched(self, axes: Sequence[int | None]) -> Any:
+        """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
+        return DerivedOperation(super().batched(axes).function, self, "batched", (tuple(axes),), {})
+
+
+class GenericOperation(TypedOperation):
     """A ``def`` with element types as parameters: ``operation(X)`` runs it for the types of the arrays.
 
     ``with_types`` gives it for types that are named.  Whatever takes no arrays is about the first types for which
@@ -90,7 +139,7 @@ class GenericOperation(Operation):
         return self._instances.get(tuple(types[name] for name in self.types), made)
 
     def chosen(self, arguments: Sequence[Any]) -> Operation:
-        """The operation for the types of arguments.  Raises ShapeError where they contradict each other."""
+        """As above, by the arrays first."""
         inputs = self.generic.definition.inputs
         given = [(p.name.name, a) for p, a in zip(inputs, arguments, strict=False) if not p.const]
         arrays = [(name, _dtype_of(a), name) for name, a in given if not is_scalar(a)]
@@ -102,7 +151,6 @@ class GenericOperation(Operation):
         return self._instance(self.generic.first_types | by_scalars | found)
 
     def choose(self, types: tuple[Any, ...]) -> None:
-        """Make the operation for the types of what typed parameters are given: dtypes, or Python's of numbers."""
         if types not in self._known:
             placeholders: list[Any] = [None] * len(self.generic.definition.inputs)
             for k, found in zip(self._typed, types, strict=True):
@@ -181,47 +229,6 @@ class GenericOperation(Operation):
             raise ShapeError(*(self._contradiction(*each) for each in contradictions))
         return self._instance(found).bind(**named)
 
-    def gradient(
-        self,
-        wrt: str | Sequence[str] | None = None,
-        save: Save = "statistics",
-        ties: str = "even",
-        name: str | None = None,
-        *,
-        sizes: Mapping[str, int] | None = None,
-    ) -> Gradient:
-        """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
-        told = (wrt, save, ties, name)
-        made = super().gradient(*told, sizes=sizes)
-        return GenericGradient(
-            made.function,
-            made.derivative,
-            made.operation,
-            made.forward,
-            made.backward,
-            made.only,
-            made.without,
-            made.for_sizes,
-            made.with_numbers,
-            made.wish,
-            _Derived(self, told, sizes),
-        )
-
-    def tangent(
-        self,
-        wrt: str | Sequence[str] | None = None,
-        ties: str = "even",
-        *,
-        sizes: Mapping[str, int] | None = None,
-    ) -> Any:
-        """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
-        made = super().tangent(wrt, ties, sizes=sizes)
-        return DerivedOperation(made.function, self, "tangent", (wrt, ties), {"sizes": sizes})
-
-    def batched(self, axes: Sequence[int | None]) -> Any:
-        """As for any operation; calls choose the types, and the text is that for the types of ``function``."""
-        return DerivedOperation(super().batched(axes).function, self, "batched", (tuple(axes),), {})
-
     def reference(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
         """As for any operation."""
         return self._of(arguments, named).reference(*arguments, out=out, **named)
@@ -238,14 +245,15 @@ class _Typed:
     dtype: Any
 
 
-class DerivedOperation(Operation):
-    """A tangent or a batch of a def with element types as parameters, whose inputs come first in calls."""
+class DerivedOperation(TypedOperation):
+    """A tangent or a batch of such an operation, whose inputs come first in calls."""
 
     def __init__(
-        self, function: Function, origin: GenericOperation, how: str, told: tuple[Any, ...], named: Mapping[str, Any]
+        self, function: Function, origin: TypedOperation, how: str, told: tuple[Any, ...], named: Mapping[str, Any]
     ) -> None:
         super().__init__(function, origin._policy)
         self._origin = origin
+        self._typed = origin._typed
         self._how = how, told, named
         self._known: dict[tuple[Any, ...], Operation] = {}
         self._made: Memo[Operation, Operation] = Memo(MOST_KEPT)
@@ -253,17 +261,20 @@ class DerivedOperation(Operation):
     def __reduce__(self) -> tuple[type[Operation], Any]:
         return DerivedOperation, (self.function, self._origin, *self._how)
 
+    def chosen(self, arguments: Sequence[Any]) -> Operation:
+        """As for a def with element types as parameters."""
+        return self._like(self._origin.chosen(arguments[: len(self._origin.function.inputs)]))
+
     def _of(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Operation, tuple[Any, ...]]:
         if named:
             arguments = ordered(self.function, arguments, named)
-        return self._like(self._origin.chosen(arguments[: len(self._origin.function.inputs)])), arguments
+        return self.chosen(arguments), arguments
 
     def _like(self, operation: Operation) -> Operation:
         how, told, by_name = self._how
         return self._made.get(operation, lambda: getattr(operation, how)(*told, **by_name))
 
     def choose(self, types: tuple[Any, ...]) -> None:
-        """As for a def with element types as parameters."""
         if types not in self._known:
             self._origin.choose(types)
             self._known[types] = self._like(self._origin._known[types])
@@ -280,7 +291,7 @@ class DerivedOperation(Operation):
         """Run for the types of the arrays; all else is as for any operation.  Raises as ``GenericOperation`` does."""
         if "torch" in sys.modules and is_traced():
             arguments = ordered(self.function, arguments, named) if named else arguments
-            operation = _traced(self, self._known, [arguments[k] for k in self._origin._typed])
+            operation = _traced(self, self._known, [arguments[k] for k in self._typed])
         else:
             operation, arguments = self._of(arguments, named)
         return operation(*arguments, out=out, target=target, options=options, unchecked=unchecked)
@@ -306,7 +317,7 @@ class DerivedOperation(Operation):
 class _Derived:
     """The gradients of a def for the types that have been met."""
 
-    def __init__(self, operation: GenericOperation, told: tuple[Any, ...], sizes: Mapping[str, int] | None) -> None:
+    def __init__(self, operation: TypedOperation, told: tuple[Any, ...], sizes: Mapping[str, int] | None) -> None:
         self.asked = operation, told, sizes
         self._known: Memo[Operation, Gradient] = Memo(MOST_KEPT)
 
@@ -340,9 +351,7 @@ def _gradient_again(operation: GenericOperation, told: tuple[Any, ...], sizes: M
     return operation.gradient(*told, sizes=sizes)
 
 
-def _traced(
-    operation: GenericOperation | DerivedOperation, known: Mapping[tuple[Any, ...], Operation], given: Sequence[Any]
-) -> Operation:
+def _traced(operation: TypedOperation, known: Mapping[tuple[Any, ...], Operation], given: Sequence[Any]) -> Operation:
     """The one of the ``known`` operations for what typed parameters are given, where a compiler of torch goes through
     a call."""
     key = tuple([type(a) if type(a) in (bool, int, float) else a.dtype for a in given])
@@ -350,7 +359,7 @@ def _traced(
     return known[key]
 
 
-def _choose(operation: GenericOperation | DerivedOperation, types: tuple[Any, ...]) -> None:
+def _choose(operation: TypedOperation, types: tuple[Any, ...]) -> None:
     from tcomp.autograd.dispatch import choose  # noqa: PLC0415  (it imports torch)
 
     choose(operation, types)

@@ -136,3 +136,18 @@ def test_tangents_and_batches_follow_the_arrays(ops: tc.Module) -> None:
     np.testing.assert_allclose(pickle.loads(pickle.dumps(many))(np.stack([x, t])), [y, softmax(t)], rtol=1e-12)
     assert many(np.stack([x, t]).astype(np.float32)).dtype == np.float32
     assert "def softmax_jvp(float(N, D) X, " in str(tangent)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_what_is_derived_twice_follows_the_arrays(dtype: str) -> None:
+    f = tc.define("def f<T>(T(N) X, T a) -> (T(N) Y) { Y(n) = a * X(n) * X(n) }").f
+    x, a = np.arange(4, dtype=dtype), np.asarray(3, dtype)
+    moved = f.tangent("X")
+    for found, expected in (
+        (moved.tangent("X")(x, a, x, x), 6 * x * x),
+        (moved.batched((0, None, 0))(x[None], a, x[None]), 6 * (x * x)[None]),
+        (f.batched((0, None)).tangent("X")(x[None], a, x[None]), 6 * (x * x)[None]),
+        (f.batched((0, None)).gradient("X")(x[None], a, x[None]), 6 * (x * x)[None]),
+        (moved.gradient("X")(x, a, x, x), 6 * x * x),
+    ):
+        np.testing.assert_array_equal(found, expected, strict=True)
