@@ -44,6 +44,7 @@ from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.mapping.machines.gpu import Gpu
 from tcomp.mapping.memory.overhang import overhang_diagonals
+from tcomp.mapping.memory.runningagain import shift_last_tiles
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.tiles.atomics import meet_in_elements
@@ -80,8 +81,13 @@ def cpu_passes(machine: Machine) -> tuple[Pass, ...]:
         Pass("nest", functools.partial(nest_clusters, machine), plants=True),
         Pass("place", functools.partial(place_buffers, machine)),
         Pass("pack", functools.partial(pack_panels, machine)),
-        Pass("overhang", overhang_diagonals),
+        Pass("overhang", whole_tiles),
     )
+
+
+def whole_tiles(plan: Plan, options: MappingOptions) -> Plan:
+    """Let register tiles be whole on diagonals and at the end of a column, where they may."""
+    return shift_last_tiles(overhang_diagonals(plan, options), options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ from tcomp.model.scop import ScopStatement
 from tcomp.model.terms.storages import Storage
 from tcomp.model.terms.unions import maps_of, sets_of, union_map
 
+INNER_TILES = ("cluster", "steps")
+"""Marks of inner tiles: of a processor's registers, and of what one thread of a GPU reduces."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:

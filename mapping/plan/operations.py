@@ -40,7 +40,8 @@ class TileOperation:
 
     ``mark`` names the subtree, ``statement`` the update that runs in it, ``atom`` the instruction of a GPU that
     multiplies matrices (``machines/atoms.py``).  With ``overhang`` register tiles are whole where a diagonal cuts them
-    (``memory/overhang.py``).
+    (``memory/overhang.py``).  Where they are ``shifted`` the last tile of a column is whole, and begins further back
+    (``memory/runningagain.py``).
     """
 
     mark: str
@@ -49,9 +50,10 @@ class TileOperation:
     contraction: Contraction | None = None
     atom: str = ""
     overhang: bool = False
+    shifted: bool = False
 
     def __str__(self) -> str:
-        beyond = ", whole on diagonals" if self.overhang else ""
+        beyond = ", whole on diagonals" if self.overhang else ", the last tile whole" if self.shifted else ""
         by = f" by {self.atom}" if self.atom else ""
         return (
             f"{self.mark}: {self.kind} {self.statement}{f' {self.contraction}' if self.contraction else ''}{by}{beyond}"

@@ -16,6 +16,7 @@ from tcomp.errors import LegalityError
 from tcomp.mapping.gpu.turns.hidden import prove_hidden
 from tcomp.mapping.memory.overhang import may_overhang
 from tcomp.mapping.memory.places import Place, named_space, own_element, places
+from tcomp.mapping.memory.runningagain import rows_again
 from tcomp.mapping.memory.windows import Turns, dates_of
 from tcomp.mapping.plan.tree import nodes_of
 from tcomp.mapping.plan.values import Buffer, Plan
@@ -46,6 +47,10 @@ def prove(plan: Plan, step: str, proved: Plan | None = None) -> None:
             raise LegalityError(
                 f"pass '{step}' runs instances of {operation.statement} in {operation.mark} that the program lacks, "
                 "which may touch what others need, or what is not there"
+            )
+        if operation.shifted and rows_again(plan, operation) is None:
+            raise LegalityError(
+                f"pass '{step}' runs rows of {operation.mark} again, which may change what was computed in between"
             )
 
 

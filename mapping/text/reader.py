@@ -254,7 +254,8 @@ def _operation(scop: Scop, row: Row) -> TileOperation:
     atom = row.text("atom", "")
     if atom and (atom not in BY_NAME or kind != "contract"):
         raise PlanError(f"{row.where}: {atom} is no instruction for matrices")
-    return TileOperation(mark, kind, name, contraction, atom, row.number("overhang", 0) > 0)
+    whole = (row.number("overhang", 0) > 0, row.number("shifted", 0) > 0)
+    return TileOperation(mark, kind, name, contraction, atom, *whole)
 
 
 def _phase(plan: Plan, row: Row) -> Phase:

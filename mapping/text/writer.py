@@ -90,6 +90,8 @@ def _operation(operation: TileOperation) -> dict[str, Value]:
     row: dict[str, Value] = {"mark": operation.mark, "kind": operation.kind, "statement": operation.statement}
     if operation.overhang:
         row["overhang"] = 1
+    if operation.shifted:
+        row["shifted"] = 1
     return row | {"atom": operation.atom} if operation.atom else row
 
 

@@ -22,8 +22,10 @@ from tcomp.loops.ir import (
     Variable,
     substitute,
 )
+from tcomp.loops.shifting import PART, part_times, shifted_back
 from tcomp.mapping.memory.overhang import overhanging
 from tcomp.mapping.memory.places import places
+from tcomp.mapping.memory.runningagain import shifted_rows
 from tcomp.mapping.plan.values import Plan
 from tcomp.model.terms.unions import union_map
 
@@ -59,7 +61,7 @@ _BINARY = {
 def generate_loops(plan: Plan) -> LoopNode:
     """The loops of a plan; statement instances carry the values of all their indices."""
     found = loops_of_boxes(plan.tree, told_marks(plan)) if plan.scop.around is None else None
-    return separate_full_tiles(found or loops_of_isl(plan), sides=overhanging(plan))
+    return shifted_back(separate_full_tiles(found or loops_of_isl(plan), sides=overhanging(plan)), shifted_rows(plan))
 
 
 def loops_of_isl(plan: Plan) -> LoopNode:
@@ -146,6 +148,8 @@ def _affine(aff: isl.Aff, around: tuple[LoopExpr, ...]) -> LoopExpr:
         coefficient = aff.get_coefficient_val(kind, d).to_python()
         if coefficient == 0:
             continue
+        if isinstance(variable, Operation) and variable.operator == PART:
+            variable, coefficient = part_times(variable, coefficient)
         term = variable if coefficient == 1 else Operation("*", (Number(coefficient), variable))
         result = term if result == Number(0) else Operation("+", (term, result))
     return result

@@ -27,9 +27,7 @@ from tcomp.loops.ir import (
 )
 from tcomp.loops.overhang import Sides, filled_tile
 from tcomp.loops.slanted import at_worst, with_whole_steps
-
-INNER_TILES = ("cluster", "steps")
-"""Marks of inner tiles: of a processor's registers, and of what one thread of a GPU reduces."""
+from tcomp.mapping.memory.places import INNER_TILES
 
 _OUTSIDE = Ranges({})
 
