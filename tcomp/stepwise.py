@@ -287,6 +287,7 @@ def _room(machine: Machine, options: MappingOptions) -> Room:
         TIME_TILING.rows_at_once, machine.vector_bytes,
         machine.nearest_cache // 2, TIME_TILING.rows_in_lanes, THREADS.parallel_instances,
         (TIME_TILING.rows_for_a_move, TIME_TILING.far_rows_for_a_move), TIME_TILING.vectors_of_rows,
+        int(TIME_TILING.strip_of_columns * machine.nearest_cache),
     )  # fmt: skip
 
 

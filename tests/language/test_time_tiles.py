@@ -184,6 +184,37 @@ def test_rows_that_need_nothing_of_each_other_run_all_their_steps_in_strips() ->
     assert text.count("for (long strip") == 1, "there is nothing between straight edges"
 
 
+ACROSS = """def f(double(M,M) A, const int N) -> (U) {
+  U(i,j) = A(i,j)
+  for k in 0:N { U(i,j) = U(i,j) - 0.01 * U(i,k) * U(k,j) where i in k+1:N, j in N:M }
+}"""
+DOWN = """def f(double(M,M) A, const int N) -> (L) {
+  L(i,j) = A(i,j)
+  for k in 0:N { L(i,k) = L(i,k) / (2.0 + L(k,k)) where i in N:M
+                 L(i,j) = L(i,j) - 0.01 * L(i,k) * L(k,j) where i in N:M, j in k+1:N }
+}"""
+
+
+@pytest.mark.parametrize(("m", "columns"), [(90, 40), (101, 48)])
+def test_columns_run_in_strips_where_rows_need_each_other(m: int, columns: int) -> None:
+    """As many as the nearest cache has room for with all rows, whole lines of them: 8192 bytes by 15 rows."""
+    A = np.random.default_rng(m).random((m, m))
+    check(ACROSS, {"M": m, "N": 16}, A, 16, cache=1000, size=f"tiles of 16 steps x {columns} rows")
+    more = ACROSS.replace("U(i,k) *", "(i + j < 60 ? U(i,k) : U(k,i)) *")
+    check(more, {"M": m, "N": 16}, A, 16, cache=1000, size=f"tiles of 16 steps x {columns} rows")
+
+
+def test_columns_that_need_each_other_run_in_no_strips() -> None:
+    assert not head(tiled(ACROSS.replace("U(k,j) where", "U(k,j-1) where"), {"M": 90, "N": 16}, 1000))
+    assert not head(tiled(ACROSS.replace("U(i,k) *", "U(i,M-1) *"), {"M": 90, "N": 16}, 1000))
+
+
+@pytest.mark.parametrize(("n", "rows"), [(2, 50), (12, 30)])
+def test_rows_of_several_lines_run_in_narrower_strips(n: int, rows: int) -> None:
+    A = np.random.default_rng(n).random((102, 102))
+    check(DOWN, {"M": 102, "N": n}, A, n, cache=1000, size=f"tiles of {n} steps x {rows} rows")
+
+
 def test_blocks_in_blocks_are_tiled() -> None:
     adi = (FOLDER / "adi.tc").read_text("utf-8")
     check(adi, {"N": 40, "T": 3}, np.random.default_rng(4).random((40, 40)), 3, cache=1000, size="tiles of 38 steps")

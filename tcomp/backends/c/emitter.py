@@ -51,7 +51,7 @@ from tcomp.loops.unrolling import UNROLLED, unrolled
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Buffer
-from tcomp.mapping.tiles.footprint import box_volume
+from tcomp.mapping.tiles.footprint import volume
 from tcomp.model.scop import ScopStatement
 
 
@@ -286,7 +286,7 @@ class Emitter:
         self._put(depth, "}")
 
     def _parallel(self, node: Scope, depth: int) -> None:
-        instances = sum(box_volume(self.scop.by_name[n.statement].domain) for n in walk(node) if isinstance(n, Execute))
+        instances = sum(volume(self.scop.by_name[n.statement].lengths) for n in walk(node) if isinstance(n, Execute))
         loops, tile = tile_loops(node.body, self.threads)
         kept = kept_panels(self.plan, loops, tile)
         own = self.memory.keep(kept, kept_boxes(self.plan, self.machine, loops, tile))

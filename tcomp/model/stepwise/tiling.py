@@ -45,7 +45,8 @@ class Room:
     Tiles in the lanes of vectors of so many bytes stay in ``nearest``, have ``narrowest`` rows at least, and are shared
     by threads where a wave has ``shared`` instances.  For each row that goes to a lane or back, all lanes compute
     ``gains`` rows at least: the first where the block stays in the nearest cache, else the second.  Of rows that need
-    nothing of each other so many ``vectors`` run all steps together.
+    nothing of each other so many ``vectors`` run all steps together.  Columns that need nothing of each other take
+    ``strip`` bytes of all rows that the steps touch.
     """
 
     tile: int
@@ -60,6 +61,7 @@ class Room:
     shared: int = 0
     gains: tuple[float, float] = (0.0, 0.0)
     vectors: int = 1
+    strip: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class _Block:
     """A block that may be tiled: the row and the column of each statement, and what depends on what along both.
 
     What a step writes has ``rank`` dimensions.  ``length`` is how many steps it has at most.  It ``moves_on`` if each
-    step writes slices of its own, which stay.
+    step writes slices of its own, which stay.  ``position`` is 1 where the rows are those of the second dimension.
     """
 
     repeat: Repeat
@@ -88,6 +90,7 @@ class _Block:
     rank: int
     length: int
     moves_on: bool
+    position: int = 0
 
     @property
     def stays(self) -> bool:
@@ -240,7 +243,8 @@ def _shape(
 ) -> Shape | None:  # fmt: skip
     """Tiles as high as their room lets them be, at least two steps: it holds what a statement passes over."""
     if block.stays:
-        return _strips(block, max(1, rows[1] - rows[0]), room, total, _beside(block, pieces, room))
+        lines = _rows_at_once(block, cutter, pieces, room)
+        return _strips(block, max(1, rows[1] - rows[0]), room, total, _beside(block, pieces, room), lines)
     count, slope = max(1, rows[1] - rows[0]), max(1, lower.slope + upper.slope)
 
     def shape(width: int, columns: int = 0) -> Shape | None:
@@ -268,11 +272,36 @@ def _shape(
 def _beside(block: _Block, pieces: Pieces, room: Room) -> int:
     """How many rows run together where they are neighbours in memory, or steps are."""
     storages = [pieces.storages[block.piece.slices[s.target].tensor] for s in block.piece.function.statements]
-    return max(1, room.vectors * room.vector_bytes // min(storage.dtype.itemsize for storage in storages))
+    together = room.nearest // room.lines if block.position else room.vectors * room.vector_bytes
+    return max(1, together // min(storage.dtype.itemsize for storage in storages))
 
 
-def _strips(block: _Block, count: int, room: Room, total: int, beside: int) -> Shape | None:
-    """Rows that need nothing of each other: all steps at once, on as many as have a line each in the first cache.
+def _rows_at_once(block: _Block, cutter: Cutter, pieces: Pieces, room: Room) -> int:
+    """Rows that need nothing of each other for which the first cache has room: for all that the steps of a block write.
+
+    They take lines of their own, as many as their elements fill; elements of the second dimension are neighbours.
+    """
+    found = room.lines // len(block.piece.slices)
+    for number, row in zip(block.piece.numbers, block.rows, strict=True):
+        statement = cutter.function.statements[number]
+        domain, outer = cutter.ranges.domains[number].domain, len(statement.steps) - 1
+        among = domain.project_out(isl.dim_type.set, outer, 1)
+        apart = isl.Map.from_domain_and_range(among, among).deltas()
+        for d in range(outer):
+            apart = apart.fix_val(isl.dim_type.set, d, isl.Val(0))
+        names = [n for n in statement.indices if n != block.repeat.index]
+        others = (d for d, n in enumerate(names) if d >= outer and n != row)
+        size = math.prod(apart.dim_max_val(d).to_python() + 1 for d in others)
+        size *= cutter.tensors[statement.target].dtype.itemsize
+        if block.position:
+            found = min(found, room.strip // size)
+        else:
+            found = min(found, room.lines // len(block.piece.slices) // -(-size * room.lines // room.nearest))
+    return found
+
+
+def _strips(block: _Block, count: int, room: Room, total: int, beside: int, most: int) -> Shape | None:
+    """Rows that need nothing of each other: all steps at once, on as many as have room in the first cache, ``most``.
 
     All of them where they are few: threads would wait for each other longer than they run.  Strips have a multiple of
     so many rows as run ``beside`` each other.
@@ -281,18 +310,26 @@ def _strips(block: _Block, count: int, room: Room, total: int, beside: int) -> S
         return None
     if total <= room.tile:
         return Shape(block.length, count)
-    tensors = len(block.piece.slices)
-    lines = max(LEAST_STRIP, room.lines // tensors)
-    shares = max(1, -(-count // lines))
+    most = max(LEAST_STRIP, most - most % beside if block.position else most)
+    shares = max(1, -(-count // most))
     shares = -(-shares // room.threads) * room.threads
     width = -(-count // shares)
-    if block.rank == 1 and len(block.rows) == 1:
+    if block.position or (block.rank == 1 and len(block.rows) == 1):
         width = min(-(-width // beside) * beside, count)
     return Shape(block.length, width)
 
 
 def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
-    """A block as one that may be tiled: a few statements without temporaries of their own, each over rows."""
+    """A block as one that may be tiled: along its second dimension only where it may not be along the first."""
+    found = _along(cutter, pieces, repeat, 0)
+    if found is not None and None not in (found.moves[0].band(1), found.moves[0].band(-1)):
+        return found
+    across = _along(cutter, pieces, repeat, 1)
+    return across if across is not None and across.stays else None
+
+
+def _along(cutter: Cutter, pieces: Pieces, repeat: Repeat, position: int) -> _Block | None:
+    """A few statements without temporaries of their own, each over rows along a dimension."""
     if len(repeat.body) != 1:
         return None
     (piece,) = repeat.body
@@ -302,22 +339,22 @@ def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
     if any(s.reduction is not None or s.scatters for s in statements):
         return None
     fixed = {cut.tensor: tuple(d for d, _ in cut.at) for cut in piece.slices.values()}
-    rows = [_coordinate(s, fixed[s.target], 0, cutter) for s in statements]
+    rows = [_coordinate(s, fixed[s.target], position, cutter) for s in statements]
     if any(row is None for row in rows):
         return None
     moves = moves_of(cutter, pieces, piece, statements, [row for row in rows if row is not None])
     if moves is None:
         return None
-    columns = [_coordinate(s, fixed[s.target], 1, cutter) for s in statements]
+    columns = [] if position else [_coordinate(s, fixed[s.target], 1, cutter) for s in statements]
     known = [column for column in columns if column is not None]
     ranks = [len(s.subscripts) - len(fixed[s.target]) for s in statements]
     across = None
-    if len(known) == len(columns) and min(ranks) > 1:
+    if len(known) == len(columns) and min(ranks) > 1 and not position:
         across = moves_of(cutter, pieces, piece, statements, known)
     return _Block(
         repeat, piece, tuple(row for row in rows if row is not None), tuple(known) if across is not None else None,
         (moves,) if across is None else (moves, across), max(ranks), _length(cutter, piece, repeat),
-        all(_moves_on(pieces, piece, s, repeat.index) for s in statements),
+        all(_moves_on(pieces, piece, s, repeat.index) for s in statements), position,
     )  # fmt: skip
 
 
