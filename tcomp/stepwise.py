@@ -13,7 +13,7 @@ import islpy as isl
 from tcomp.backends.source import Source
 from tcomp.driver import Announce, Backend, Compilation, Trace, complete, nest_of, prove_last, run_passes
 from tcomp.errors import CompileError, Diagnostic, PlanError, ShapeError
-from tcomp.grammar.ranges.ranges import infer
+from tcomp.grammar.ranges.ranges import Ranges, infer
 from tcomp.grammar.tree.diagnostics import refuse_steps
 from tcomp.grammar.tree.function import Function
 from tcomp.loops.codegen import generate_loops
@@ -31,8 +31,9 @@ from tcomp.model.scop import Scop
 from tcomp.model.stepwise.cutting import Cutter
 from tcomp.model.stepwise.folding import folded, prove_folds
 from tcomp.model.stepwise.once import computed_once, prove_once, runs_as_before
-from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
+from tcomp.model.stepwise.pieces import Item, Piece, Pieces, Sweeps, TimeTiles
 from tcomp.model.stepwise.running import as_reductions, prove_running
+from tcomp.model.stepwise.sweeps import SweepRoom, SweepShape, Swept, prove_sweeps, shape_of, sweeps_of, swept
 from tcomp.model.stepwise.tiling import Room, Shape, blocks_of, prove_tiles, time_tiled, worth_tiles
 from tcomp.model.stepwise.unfolding import with_tensors_between
 from tcomp.model.stepwise.wavefronts import Wavefronts, in_wavefronts, prove_wavefronts
@@ -41,6 +42,9 @@ from tcomp.model.terms.sizes import Sizes
 _HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
 _SIZE = r"(\d{1,9}) steps x (\d{1,9}) rows(?: x (\d{1,9}) columns)?(?: x (\d{1,9}) lanes)?"
 _TILES = re.compile(rf"^#### piece .*, block (\d{{1,9}}) in tiles of {_SIZE}$", re.MULTILINE)
+_SWEEPS = re.compile(
+    r"^#### piece .*, block \d+ in sweeps of (\d{1,9}) steps x (\d{1,9}) rows x (\d{1,9}) lanes$", re.MULTILINE
+)
 _WAVES = re.compile(r"^#### piece .*, for each (.*, )?wave_*(,|$)", re.MULTILINE)
 _LARGEST = 1 << 20
 
@@ -122,6 +126,9 @@ class StepwiseCompilation(Compilation):
             elif isinstance(item, TimeTiles):
                 yield f"{indent}for step {item.repeat.index} in {_size(item)}:\n"
                 yield from self._loops(item.pieces, indent + "  ")
+            elif isinstance(item, Sweeps):
+                yield f"{indent}for step {item.repeat.index} in {_size(item)}:\n"
+                yield from self._loops(item.repeat.body, indent + "  ")
             else:
                 yield f"{indent}for step {item.index}:\n"
                 yield from self._loops(item.body, indent + "  ")
@@ -135,15 +142,18 @@ def heads_of(pieces: Pieces) -> list[str]:
     """The line before what is said of each piece, with the tiles of its block."""
     sizes: dict[int, str] = {}
     for number, block in enumerate(blocks_of(pieces.body)):
-        for piece in block.pieces if isinstance(block, TimeTiles) else ():
-            sizes[id(piece)] = f", block {number} in {_size(block)}" if isinstance(block, TimeTiles) else ""
+        if isinstance(block, TimeTiles | Sweeps):
+            for piece in block.pieces if isinstance(block, TimeTiles) else [block.piece]:
+                sizes[id(piece)] = f", block {number} in {_size(block)}"
     return [
         f"#### piece {number}" + (f", for each {', '.join(p.steps)}" if p.steps else "") + sizes.get(id(p), "")
         for number, p in enumerate(pieces.pieces)
     ]
 
 
-def _size(tiles: TimeTiles) -> str:
+def _size(tiles: TimeTiles | Sweeps) -> str:
+    if isinstance(tiles, Sweeps):
+        return f"sweeps of {tiles.steps} steps x {tiles.rows_of_tile} rows x {tiles.lanes} lanes"
     columns = "" if tiles.columns is None else f" x {tiles.columns.width} columns"
     lanes = "" if tiles.lanes is None else f" x {tiles.lanes.count} lanes"
     return f"tiles of {tiles.height} steps x {tiles.width} rows{columns}{lanes}"
@@ -157,6 +167,17 @@ def _shapes(given: str) -> dict[int, Shape]:
         if not all(0 <= n <= _LARGEST for n in size) or not size[0] or not size[1]:
             raise PlanError(f"{found.group().strip()!r} has sizes that no tile has")
         shapes[block] = Shape(*size)
+    return shapes
+
+
+def _swept_shapes(given: str) -> list[SweepShape]:
+    """The sweeps that heads of pieces in a text tell, in order.  Raises PlanError for sizes that are no sizes."""
+    shapes = []
+    for found in _SWEEPS.finditer(given):
+        steps, rows, lanes = map(int, found.groups())
+        if not (0 < rows <= _LARGEST and lanes in (2, 4, 8, 16) and steps in (lanes, 2 * lanes)):
+            raise PlanError(f"{found.group().strip()!r} has sizes that no sweeps have")
+        shapes.append(SweepShape(steps, rows, lanes))
     return shapes
 
 
@@ -178,15 +199,19 @@ def lower_stepwise(
         refuse_steps(function, "no argument of that can be bound", "pass all arguments in every call")
     trace = Trace()
     shapes = None if given is None else _shapes(given)
+    sweeps = None if given is None else _swept_shapes(given)
     with bounded(function) as bounds:
         wanted = shapes is not None or options.fusion_strategy != "min"
         machine = backend.machine
         room = _room(machine, options) if wanted and machine is not None else None
+        many = _sweep_room(machine, options) if wanted and machine is not None else None
         count = None if given is None else len(_HEAD.findall(given))
         fronts = options.fusion_strategy != "min" if given is None else bool(_WAVES.search(given))
         launched = machine is None
         exact = not options.fast_math
-        cutter, pieces, waves = bounds(lambda: _cut(function, sizes, room, shapes, count, fronts, launched, exact))
+        cutter, pieces, waves = bounds(
+            lambda: _cut(function, sizes, room, shapes, count, fronts, launched, exact, many, sweeps)
+        )
         trace("scop", pieces)
     texts = None if given is None else _parts(given, len(pieces.pieces))
     made = []
@@ -205,6 +230,7 @@ def lower_stepwise(
     with bounded(function) as bounds:
         bounds(lambda: prove_folds(pieces))
         bounds(lambda: prove_tiles(cutter, pieces))
+        bounds(lambda: prove_sweeps(cutter, pieces))
     if texts is None:
         for each in made:
             with bounded(function) as bounds:
@@ -227,12 +253,15 @@ def _cut(
     wavefronts: bool,
     launched: bool,
     exact: bool,
+    many: SweepRoom | None,
+    sweeps: Sequence[SweepShape] | None,
 ) -> tuple[Cutter, Pieces, tuple[Wavefronts, ...]]:
     """The function in pieces, in tiles over time where there is ``room`` for them.
 
     What is the same along a dimension is computed once, unless steps are launched, as the statements that read it then
     take a launch of their own.  Blocks that are running reductions are reductions first, sums of floats unless they are
     to be ``exact``.  Blocks of single elements run in ``wavefronts``, also short ones where each is ``launched``.
+    Those that sweep in place run several steps at a time where there is room for ``many``; a given plan has ``sweeps``.
     Where the text has no tiles, it is tried with tensors between statements; a given plan has ``count`` pieces.
     """
     ranges = infer(function, sizes.values)
@@ -248,8 +277,10 @@ def _cut(
     while (running := as_reductions(function, ranges, not exact)) is not None:
         function, ranges = running.after, infer(running.after, sizes.values)
         prove_running(running, ranges)
+    together = _swept_blocks(function, ranges, many, sweeps)
+    kept = frozenset(together)
     found: list[Wavefronts] = []
-    while wavefronts and (waves := in_wavefronts(function, ranges, launched)) is not None:
+    while wavefronts and (waves := in_wavefronts(function, ranges, launched, kept)) is not None:
         try:
             after = infer(waves.after, sizes.values)
         except ShapeError:
@@ -259,11 +290,13 @@ def _cut(
         found.append(waves)
     fronts = tuple(found)
     cutter = Cutter(function, sizes, ranges)
-    pieces = folded(cutter.cut())
+    pieces = swept(cutter, folded(cutter.cut()), together)
     if room is None or (not worth_tiles(cutter, pieces, room) if shapes is None else not shapes):
         return cutter, pieces, fronts
     tiled = time_tiled(cutter, pieces, room, shapes)
     if _tiles_in(tiled) and count in (None, len(tiled.pieces)):
+        return cutter, tiled, fronts
+    if together:
         return cutter, tiled, fronts
     other = with_tensors_between(function)
     own = Cutter(other, sizes, infer(other, sizes.values), kept=True)
@@ -271,6 +304,22 @@ def _cut(
     if _tiles_in(apart) and count in (None, len(apart.pieces)):
         return own, apart, fronts
     return cutter, tiled, fronts
+
+
+def _swept_blocks(
+    function: Function, ranges: Ranges, room: SweepRoom | None, given: Sequence[SweepShape] | None
+) -> dict[int, tuple[Swept, SweepShape]]:  # fmt: skip
+    """The blocks that run several sweeps at a time, by the number of their statement: those of a given plan if any."""
+    if room is None or (given is not None and not given):
+        return {}
+    found = [(each, shape_of(each, function, room)) for each in sweeps_of(function, ranges, room.slack)]
+    if given is not None:
+        if len(found) != len(given):
+            found = [(each, shape) for each, shape in found if shape is not None]
+        if len(found) != len(given):
+            raise PlanError(f"the program has {len(found)} blocks of sweeps, but the text has {len(given)}")
+        found = [(each, shape) for (each, _), shape in zip(found, given, strict=True)]
+    return {each.number: (each, shape) for each, shape in found if shape is not None}
 
 
 def _tiles_in(pieces: Pieces) -> bool:
@@ -288,6 +337,16 @@ def _room(machine: Machine, options: MappingOptions) -> Room:
         machine.nearest_cache // 2, TIME_TILING.rows_in_lanes, THREADS.parallel_instances,
         (TIME_TILING.rows_for_a_move, TIME_TILING.far_rows_for_a_move), TIME_TILING.vectors_of_rows,
         int(TIME_TILING.strip_of_columns * machine.nearest_cache),
+    )  # fmt: skip
+
+
+def _sweep_room(machine: Machine, options: MappingOptions) -> SweepRoom:
+    """What sweeps in place may use."""
+    threads = machine.threads if options.parallel else 1
+    fitted = TIME_TILING
+    return SweepRoom(
+        machine.vector_bytes, fitted.vectors_of_sweeps, threads, THREADS.parallel_instances, fitted.tiles_of_sweeps,
+        fitted.rows_of_sweeps, fitted.columns_of_slack, fitted.narrowest_sweep,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.forms import value
 from tcomp.model.accesses import Frame, element_map, reads_with_subscripts
 from tcomp.model.scop import ScopStatement
-from tcomp.model.stepwise.pieces import Item, Piece, Repeat, TimeTiles
+from tcomp.model.stepwise.pieces import Item, Piece, Repeat, Sweeps, TimeTiles
 from tcomp.pictures.points import MOST, Point, Shown, numbers_of, points_of, with_least
 from tcomp.pictures.tiles import dates_of, tiles_of
 from tcomp.stepwise import StepwiseCompilation
@@ -122,6 +122,9 @@ class Steps:
                         yield from self._turns(item.body, {**at, item.index: step})
                 case TimeTiles():
                     yield from _tiles(item, at)
+                case Sweeps():
+                    # As they are written: what runs at the same time keeps that order for each element.
+                    yield from self._turns([item.repeat], at)
 
     def _sides(self, origin: int, statement: ScopStatement) -> _Sides:
         """The last step and the first index that names an element; without such an index two steps, and without steps

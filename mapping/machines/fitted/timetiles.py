@@ -23,6 +23,15 @@ _MOVES = (
 )
 
 
+_SWEEPS = (
+    "2026-11-29, beside much other work. seidel-2d by hand, 2000 x 2000 doubles, 24 steps, least of 5, ns of the"
+    " processor an update, with one, two and three vectors: a slack of 1 0.88, 0.63, 0.61; of 3 0.69, 0.68, 0.65;"
+    " 400 x 400: 0.98, 0.92, 1.00; 0.82, 1.09, 1.32; tiles of 64 and of 128 rows 0.630 and 0.614. Compiled, by turns"
+    " with wavefronts, least of 25 calls, ms of the processor: 36 x 36, 50 steps, 0.1 and 0.1, 64 x 64 0.2 and 0.4,"
+    " 400 x 400 5.9 and 14.0; floats, 64 x 64 0.2 and 0.4, 1000 x 1000, 40 steps, 16.9 and 44.9"
+)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TimeTiling:
     """What tiles over time look like."""
@@ -104,6 +113,41 @@ class TimeTiling:
             "2026-11-29, quiet, rows of U of ludcmp, 2000 x 2000 doubles, blocks of 64 rows, C text changed by hand, ms"
             " with 32, 64, 128 and 256 columns: 7.7, 7.0, 7.4, 8.9; all columns step by step 10.9"
         ),
+    )
+    columns_of_slack: int = fitted(
+        1,
+        "columns",
+        "That a sweep lags behind the one before it beyond what it needs: with none it waits for that.",
+        machine="Zen 3, one thread",
+        how=_SWEEPS,
+    )
+    vectors_of_sweeps: int = fitted(
+        2,
+        "vectors",
+        "Of sweeps that run at the same time: with one, each element waits for the one beside it.",
+        machine="Zen 3, one thread",
+        how=_SWEEPS,
+    )
+    tiles_of_sweeps: int = fitted(
+        8,
+        "tiles a thread",
+        "Of a front of sweeps: with fewer, threads wait for each other, with more, tiles move to lanes more often.",
+        machine="Zen 3, two threads",
+        how=_SWEEPS,
+    )
+    rows_of_sweeps: int = fitted(
+        32,
+        "rows",
+        "Of a tile of sweeps that threads share, at least: bringing it to lanes and back takes as long as some rows.",
+        machine="Zen 3, two threads",
+        how=_SWEEPS + ". 120 x 120, 50 steps, in tiles of 8 rows: 0.7 ms of the processor, along wavefronts 0.6",
+    )
+    narrowest_sweep: int = fitted(
+        32,
+        "rows or columns",
+        "Of sweeps in lanes, at least: with fewer, most of what lanes compute is outside.",
+        machine="Zen 3, one thread",
+        how=_SWEEPS,
     )
     registers_kept: int = fitted(
         4,

@@ -10,6 +10,7 @@ from tcomp.backends.c.frame import parameter, parameters, with_helpers
 from tcomp.backends.c.lanes import LaneTiles
 from tcomp.backends.c.parallel import shared_out
 from tcomp.backends.c.strips import Strip
+from tcomp.backends.c.sweeps import LaneSweeps
 from tcomp.backends.c.walks import END, FIRST, Walk
 from tcomp.backends.dialect import C_STORAGE_TYPES, mangle
 from tcomp.backends.source import Source
@@ -17,11 +18,11 @@ from tcomp.backends.spelling import Needs
 from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.forms import Atom, Condition, Form
 from tcomp.grammar.tree.function import Function
-from tcomp.loops.ir import Block, For, Number
+from tcomp.loops.ir import Block, For, Number, Variable
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.model.scop import Scop
-from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
+from tcomp.model.stepwise.pieces import Item, Piece, Pieces, Sweeps, TimeTiles
 from tcomp.model.stepwise.tiling import blocks_of
 from tcomp.model.stepwise.views import Slice
 
@@ -76,13 +77,13 @@ class _Text:
         lines: list[str] = []
         tiled = [item for item in blocks_of(self.pieces.body) if isinstance(item, TimeTiles)]
         together = [self._together(tiles) for tiles in tiled if tiles.lanes is not None]
+        swept = [self._swept(item) for item in blocks_of(self.pieces.body) if isinstance(item, Sweeps)]
         in_lanes = {id(piece) for each in together for piece in each.tiles.pieces}
-        for each in together:
-            lines += [
-                f"static __attribute__((noinline)) void {self._name_of(each)}({', '.join(each.parameters())})",
-                "{",
-            ]
-            lines += [*("  " + line for line in each.lines()), "}"]
+        in_lanes |= {id(each.sweeps.piece) for each in swept}
+        in_vectors: list[LaneTiles | LaneSweeps] = [*together, *swept]
+        for lanes in in_vectors:
+            head = f"static __attribute__((noinline)) void {self._name_of(lanes)}({', '.join(lanes.parameters())})"
+            lines += [head, "{", *("  " + line for line in lanes.lines()), "}"]
         for piece, text in zip(self.pieces.pieces, self.texts, strict=True):
             if id(piece) in in_lanes:
                 continue
@@ -95,14 +96,15 @@ class _Text:
         lines += ["  report[2] = 0;"] * bool(needs.checks)
         lines += self._body(self.pieces.body, 1)
         lines += ["  return report[2] != 0;" if needs.checks else "  return 0;", "}"]
-        uses_threads = any(t.uses_threads for t in self.texts) or (bool(tiled) and self.threads > 1)
+        uses_threads = any(t.uses_threads for t in self.texts) or (bool(tiled or swept) and self.threads > 1)
         body = with_helpers("\n".join(lines) + "\n", needs, uses_threads, machine)
         sizes = ", ".join(f"{name} = {value}" for name, value in self.pieces.sizes.items())
         scratch = self.shared_bytes + max((t.scratch_bytes for t in self.texts), default=0)
-        scratch = max([scratch, *(self.shared_bytes + self.threads * self._own_bytes(tiles) for tiles in tiled)])
+        own = [*map(self._own_bytes, tiled), *(each.own_bytes() for each in swept)]
+        scratch = max([scratch, *(self.shared_bytes + self.threads * size for size in own)])
         title = f"/* {self.function.name}, specialised to {sizes or 'no sizes'} */\n"
         notes = tuple(text.walk.note for text in self.texts if text.walk is not None)
-        notes += tuple(each.note for each in together)
+        notes += tuple(each.note for each in in_vectors)
         return Source(
             title + body, entry, arguments, scratch, tuple(needs.checks), flags, warnings=self.pieces.warnings,
             notes=notes,
@@ -111,9 +113,13 @@ class _Text:
     def _together(self, tiles: TimeTiles) -> LaneTiles:
         return LaneTiles(tiles, self.pieces, self.needs, self.machine, self._pointer, _form)
 
-    def _name_of(self, tiles: LaneTiles) -> str:
+    def _swept(self, sweeps: Sweeps) -> LaneSweeps:
+        return LaneSweeps(sweeps, self.pieces, self.needs)
+
+    def _name_of(self, tiles: LaneTiles | LaneSweeps) -> str:
         """The name of the function for tiles in lanes."""
-        return f"tcomp_{self.function.name}_tiles{self.numbers[id(tiles.tiles.pieces[0])]}"
+        piece = tiles.sweeps.piece if isinstance(tiles, LaneSweeps) else tiles.tiles.pieces[0]
+        return f"tcomp_{self.function.name}_tiles{self.numbers[id(piece)]}"
 
     def _name(self, piece: Piece) -> str:
         return f"tcomp_{self.function.name}_piece{self.numbers[id(piece)]}"
@@ -162,6 +168,9 @@ class _Text:
                 continue
             if isinstance(item, TimeTiles):
                 lines += ["  " * depth + line for line in self._tiles(item)]
+                continue
+            if isinstance(item, Sweeps):
+                lines += ["  " * depth + line for line in self._fronts(self._swept(item))]
                 continue
             step = step_parameter(item.index)
             only = item.body[0] if len(item.body) == 1 else None
@@ -225,13 +234,22 @@ class _Text:
             inner = [parts, *("  " + line for line in inner), "}"]
         return self._shared(inner, count)
 
-    def _shared(self, inner: Sequence[str], count: int) -> list[str]:
-        """So many strips, which threads share."""
-        if self.threads == 1 or count == 1:
+    def _fronts(self, swept: LaneSweeps) -> list[str]:
+        """Sweeps in lanes: the tiles of a front at the same time, then those of the next one."""
+        mine = f"scratch + {self.shared_bytes}L + own * {swept.own_bytes()}L"
+        repeat, inner = swept.sweeps.repeat, swept.call(self._name_of(swept), mine)
+        shared = self._shared(inner, "tiles", alone=not swept.is_shared)
+        lines = swept.fronts(_form(repeat.lower), _form(repeat.upper))
+        return ["{", *("  " + line for line in (*lines, *("  " + line for line in shared), "}")), "}"]
+
+    def _shared(self, inner: Sequence[str], count: int | str, alone: bool = False) -> list[str]:
+        """So many strips, or as many as a variable tells, which threads share unless one runs them ``alone``."""
+        if self.threads == 1 or count == 1 or alone:
             head = f"for (long strip = 0; strip < {count}; strip++) {{"
             return ["{", "  const long own = 0;", f"  {head}", *("    " + line for line in inner), "  }", "}"]
-        loop = For("strip", Number(0), Number(count), 1, Block(()))
-        return shared_out([loop], inner, [], THREADS.chunk_instances * count, self.threads)
+        end, least = (Variable(count), 1) if isinstance(count, str) else (Number(count), count)
+        loop = For("strip", Number(0), end, 1, Block(()))
+        return shared_out([loop], inner, [], THREADS.chunk_instances * least, self.threads)
 
     def _leaning(self, tiles: TimeTiles, number: int) -> list[str]:
         """The first row of a statement in a tile, and the one behind the last, as the tile grows or shrinks."""

@@ -25,7 +25,7 @@ from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
-from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles
+from tcomp.model.stepwise.pieces import Item, Piece, Pieces, Repeat, Sweeps, TimeTiles
 from tcomp.model.stepwise.tiling import blocks_of
 
 
@@ -60,7 +60,8 @@ class CpuBackend:
     ) -> Source:  # fmt: skip
         """C for a program in pieces, each with its plan and its loops."""
         needs, texts = Needs(), []
-        blocks = {id(piece): block for block in blocks_of(pieces.body) for piece in _only(block)}
+        own = [block for block in blocks_of(pieces.body) if not isinstance(block, Sweeps)]
+        blocks = {id(piece): block for block in own for piece in _only(block)}
 
         def walks(piece: Piece, plan: Plan, loops: LoopNode) -> Walk | Strip | None:
             block, width = blocks.get(id(piece)), self.machine.vector_bytes
@@ -90,7 +91,7 @@ class CpuBackend:
         return min(self.machine.threads, granted) if options.parallel else 1
 
 
-def _only(block: Item) -> Sequence[Item]:
+def _only(block: Repeat | TimeTiles) -> Sequence[Item]:
     """The piece that is all of a block."""
-    body = (block,) if isinstance(block, Piece) else block.pieces if isinstance(block, TimeTiles) else block.body
+    body = block.pieces if isinstance(block, TimeTiles) else block.body
     return body if len(body) == 1 else ()

@@ -14,7 +14,7 @@ import islpy as isl
 from tcomp.errors import LegalityError
 from tcomp.grammar.ranges.affine import form_to_pw_aff, step_parameter
 from tcomp.grammar.ranges.domains import Box
-from tcomp.model.stepwise.pieces import Item, Piece, Pieces, TimeTiles, fixed_everywhere
+from tcomp.model.stepwise.pieces import Item, Piece, Pieces, Sweeps, TimeTiles, fixed_everywhere
 from tcomp.model.stepwise.views import Slice
 from tcomp.model.terms.storages import Storage, contiguous_strides
 
@@ -88,7 +88,7 @@ def _dated(body: Sequence[Item], path: tuple[int | str, ...]) -> Iterator[tuple[
         if isinstance(item, Piece):
             yield item, (*path, position)
         else:
-            repeat = item.repeat if isinstance(item, TimeTiles) else item
+            repeat = item.repeat if isinstance(item, TimeTiles | Sweeps) else item
             yield from _dated(repeat.body, (*path, position, repeat.index))
 
 

@@ -84,7 +84,7 @@ def lanes_of(block: OfBlock, pieces: Pieces, vector_bytes: int, count: int = 0) 
             spans.append((row, row + 1))
             continue
         inside = [index for index in statement.indices if index not in _steps(statement)]
-        if inside != [row] or not _in_vectors(statement.value, row, dtype):
+        if inside != [row] or not arithmetic_of_lanes(statement.value, row, dtype):
             return None
         low, high = domain.hull[row]
         spans.append((low, high + 1))
@@ -155,8 +155,8 @@ def _distance(subscripts: Sequence[Expr], row: str | int, values: Mapping[str, i
     return form.constant if form.terms == ((row, 1),) else None
 
 
-def _in_vectors(value: Expr, row: str, dtype: DType) -> bool:
-    """Whether a value is arithmetic that vectors have."""
+def arithmetic_of_lanes(value: Expr, row: str, dtype: DType) -> bool:
+    """Whether a value, over lanes where it has the index ``row``, is arithmetic that vectors have."""
     if not any(isinstance(e, Index) and e.name == row for e in walk(value)):
         return value.dtype == dtype
     match value:
@@ -176,4 +176,4 @@ def _in_vectors(value: Expr, row: str, dtype: DType) -> bool:
             operands = (value.operand,)
         case _:
             return False
-    return value.dtype == dtype and all(_in_vectors(e, row, dtype) for e in operands)
+    return value.dtype == dtype and all(arithmetic_of_lanes(e, row, dtype) for e in operands)

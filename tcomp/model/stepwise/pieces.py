@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from tcomp.grammar.tree.forms import Form
-from tcomp.grammar.tree.function import Function
+from tcomp.grammar.tree.function import Expr, Function, Read
 from tcomp.model.scop import Scop
 from tcomp.model.stepwise.views import Slice
 from tcomp.model.terms.storages import Storage
@@ -188,7 +188,51 @@ class Columns:
     band: Band
 
 
-Item = Piece | Repeat | TimeTiles
+@dataclass(frozen=True, slots=True)
+class SweptRead:
+    """A read of a block that sweeps over rows and columns: so many of these away from what it computes.
+
+    ``dims`` are those of rows and of columns, -1 where it has none; ``places`` are the constants of its subscripts.
+    """
+
+    read: Read
+    of_target: bool
+    row: int
+    column: int
+    dims: tuple[int, int]
+    places: tuple[int, ...]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is of what the same step has computed before."""
+        return self.of_target and (self.row, self.column) < (0, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sweeps:
+    """A block of steps that sweep over ``rows`` and ``columns`` of a target in place, of which so many run at a time.
+
+    Each is in a lane of vectors, ``row_lag`` rows and ``column_lag`` columns behind the one before.  The steps that run
+    together do so for ``rows_of_tile`` rows of the first one, counted along ``row + row_lag * step``; such tiles of
+    one front run in parallel.  ``dims`` are the dimensions of rows and of columns.
+    """
+
+    repeat: Repeat
+    piece: Piece
+    target: str
+    value: Expr
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    dims: tuple[int, int]
+    reads: tuple[SweptRead, ...]
+    row_lag: int
+    column_lag: int
+    steps: int
+    rows_of_tile: int
+    lanes: int
+
+
+Item = Piece | Repeat | TimeTiles | Sweeps
 """What stands in the body of a program."""
 
 
@@ -226,6 +270,8 @@ def _pieces_of(body: Sequence[Item]) -> Iterator[Piece]:
                 yield from _pieces_of(item.body)
             case TimeTiles():
                 yield from item.pieces
+            case Sweeps():
+                yield item.piece
 
 
 def fixed_everywhere(pieces: Pieces, name: str) -> tuple[int, ...]:

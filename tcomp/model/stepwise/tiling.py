@@ -22,7 +22,7 @@ from tcomp.grammar.tree.function import Index, Statement
 from tcomp.model.stepwise.cutting import Cutter, Part
 from tcomp.model.stepwise.distances import Moves, moves_of
 from tcomp.model.stepwise.lanes import OfBlock, is_line, lanes_of
-from tcomp.model.stepwise.pieces import Band, Columns, Item, Lanes, Piece, Pieces, Repeat, TimeTiles
+from tcomp.model.stepwise.pieces import Band, Columns, Item, Lanes, Piece, Pieces, Repeat, Sweeps, TimeTiles
 from tcomp.model.stepwise.rows import runs_along_rows
 
 MOST_STATEMENTS = 8
@@ -106,9 +106,11 @@ def time_tiled(cutter: Cutter, pieces: Pieces, room: Room, shapes: Mapping[int, 
     count = itertools.count()
 
     def each(item: Item) -> Item:
-        if not isinstance(item, Repeat):
+        if isinstance(item, Piece):
             return item
         number = next(count)
+        if not isinstance(item, Repeat):
+            return item
         wanted = None if shapes is None else shapes.get(number)
         tiles = None if shapes is not None and wanted is None else _tiles(cutter, pieces, item, room, wanted)
         return tiles or replace(item, body=tuple(map(each, item.body)))
@@ -153,7 +155,7 @@ def worth_tiles(cutter: Cutter, pieces: Pieces, room: Room) -> bool:
     )
 
 
-def blocks_of(body: Sequence[Item]) -> Iterator[Repeat | TimeTiles]:
+def blocks_of(body: Sequence[Item]) -> Iterator[Repeat | TimeTiles | Sweeps]:
     """All blocks, in the order of the text."""
     for item in body:
         if not isinstance(item, Piece):

@@ -59,15 +59,20 @@ class Wavefronts:
     twins: Mapping[str, str]
 
 
-def in_wavefronts(function: Function, ranges: Ranges, launched: bool = False) -> Wavefronts | None:
+def in_wavefronts(
+    function: Function, ranges: Ranges, launched: bool = False, kept: frozenset[int] = frozenset()
+) -> Wavefronts | None:  # fmt: skip
     """The function with its first block of single elements in wavefronts; None where it has none that may be.
 
-    ``launched`` says that each front, or each element, is a launch; else short blocks stay as they are.
+    ``launched`` says that each front, or each element, is a launch; else short blocks stay as they are.  Statements
+    that are ``kept``, by number, and the tensors that they touch, stay, too.
     """
     if function.needs_content or len(ranges.domains) != len(function.statements):
         return None
     shortest = SHORTEST_LAUNCHED if launched else SHORTEST
     for numbers in _blocks(function):
+        if kept & set(numbers):
+            continue
         statements = [function.statements[n] for n in numbers]
         box = _bounds(statements[0], ranges)
         if box is None or min(box[0][1] - box[0][0], box[1][1] - box[1][0]) < shortest:
@@ -75,7 +80,7 @@ def in_wavefronts(function: Function, ranges: Ranges, launched: bool = False) ->
         slope = next((s for s in range(1, STEEPEST + 1) if _carries(function, ranges, numbers, s)), None)
         if slope is None:
             continue
-        return _Writer(function, ranges, numbers, slope, box).write()
+        return _Writer(function, ranges, numbers, slope, box, kept).write()
     return None
 
 
@@ -193,7 +198,7 @@ class _Writer:
 
     def __init__(
         self, function: Function, ranges: Ranges, numbers: Sequence[int], slope: int,
-        box: tuple[tuple[int, int], tuple[int, int]],
+        box: tuple[tuple[int, int], tuple[int, int]], kept: frozenset[int],
     ) -> None:  # fmt: skip
         self.function = function
         self.ranges = ranges
@@ -203,10 +208,14 @@ class _Writer:
         self.taken = {*function.tensors, *function.sizes}
         self.taken |= {index for s in function.statements for index in s.indices}
         self.wave = self._name("wave")
+        fixed = {name for n in kept for name in _tensors(function.statements[n])}
         self.twins = {
             name: self._name(f"{name}_by_wave")
             for name in dict.fromkeys(function.statements[n].target for n in numbers)
-            if function.tensors[name].rank == 2 and not self._is_read_oddly(name) and self._is_worth_a_twin(name)
+            if function.tensors[name].rank == 2
+            and name not in fixed
+            and not self._is_read_oddly(name)
+            and self._is_worth_a_twin(name)
         }
 
     def write(self) -> Wavefronts:
@@ -308,6 +317,10 @@ class _Writer:
         return Statement(
             tensor.name, subscripts, None, False, value, tensor.dtype, ranges, (), indices, (), span
         )  # fmt: skip
+
+
+def _tensors(statement: Statement) -> set[str]:
+    return {statement.target, *(e.tensor for x in statement.expressions() for e in walk(x) if isinstance(e, Read))}
 
 
 def _is_linear(form: Form | None) -> bool:
