@@ -35,12 +35,13 @@ from tcomp.model.stepwise.pieces import Item, Piece, Pieces, Sweeps, TimeTiles
 from tcomp.model.stepwise.running import as_reductions, prove_running
 from tcomp.model.stepwise.sweeps import SweepRoom, SweepShape, Swept, prove_sweeps, shape_of, sweeps_of, swept
 from tcomp.model.stepwise.tiling import Room, Shape, blocks_of, prove_tiles, time_tiled, worth_tiles
+from tcomp.model.stepwise.together import prove_together, run_together
 from tcomp.model.stepwise.unfolding import with_tensors_between
 from tcomp.model.stepwise.wavefronts import Wavefronts, in_wavefronts, prove_wavefronts
 from tcomp.model.terms.sizes import Sizes
 
 _HEAD = re.compile(r"^#### piece .*\n", re.MULTILINE)
-_SIZE = r"(\d{1,9}) steps x (\d{1,9}) rows(?: x (\d{1,9}) columns)?(?: x (\d{1,9}) lanes)?"
+_SIZE = r"(\d{1,9}) steps x (\d{1,9}) rows(?: x (\d{1,9}) columns)?(?: x (\d{1,9}) lanes)?( with those before)?"
 _TILES = re.compile(rf"^#### piece .*, block (\d{{1,9}}) in tiles of {_SIZE}$", re.MULTILINE)
 _SWEEPS = re.compile(
     r"^#### piece .*, block \d+ in sweeps of (\d{1,9}) steps x (\d{1,9}) rows x (\d{1,9}) lanes$", re.MULTILINE
@@ -156,17 +157,20 @@ def _size(tiles: TimeTiles | Sweeps) -> str:
         return f"sweeps of {tiles.steps} steps x {tiles.rows_of_tile} rows x {tiles.lanes} lanes"
     columns = "" if tiles.columns is None else f" x {tiles.columns.width} columns"
     lanes = "" if tiles.lanes is None else f" x {tiles.lanes.count} lanes"
-    return f"tiles of {tiles.height} steps x {tiles.width} rows{columns}{lanes}"
+    follows = " with those before" if tiles.follows else ""
+    return f"tiles of {tiles.height} steps x {tiles.width} rows{columns}{lanes}{follows}"
 
 
 def _shapes(given: str) -> dict[int, Shape]:
     """The tiles that heads of pieces in a text tell, by block.  Raises PlanError for sizes that are no sizes."""
     shapes = {}
     for found in _TILES.finditer(given):
-        block, *size = (int(n) for n in found.groups(default="0"))
+        *digits, follows = found.groups(default="")
+        block, *size = (int(n or "0") for n in digits)
         if not all(0 <= n <= _LARGEST for n in size) or not size[0] or not size[1]:
             raise PlanError(f"{found.group().strip()!r} has sizes that no tile has")
-        shapes[block] = Shape(*size)
+        height, width, columns, lanes = size
+        shapes[block] = Shape(height, width, columns, lanes, bool(follows))
     return shapes
 
 
@@ -231,6 +235,7 @@ def lower_stepwise(
         bounds(lambda: prove_folds(pieces))
         bounds(lambda: prove_tiles(cutter, pieces))
         bounds(lambda: prove_sweeps(cutter, pieces))
+        bounds(lambda: prove_together(cutter, pieces))
     if texts is None:
         for each in made:
             with bounded(function) as bounds:
@@ -295,14 +300,14 @@ def _cut(
         return cutter, pieces, fronts
     tiled = time_tiled(cutter, pieces, room, shapes)
     if _tiles_in(tiled) and count in (None, len(tiled.pieces)):
-        return cutter, tiled, fronts
+        return cutter, run_together(cutter, tiled, room, shapes), fronts
     if together:
         return cutter, tiled, fronts
     other = with_tensors_between(function)
     own = Cutter(other, sizes, infer(other, sizes.values), kept=True)
     apart = time_tiled(own, folded(own.cut()), room, shapes)
     if _tiles_in(apart) and count in (None, len(apart.pieces)):
-        return own, apart, fronts
+        return own, run_together(own, apart, room, shapes), fronts
     return cutter, tiled, fronts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tcomp.backends.arguments import arguments_of
@@ -22,8 +22,9 @@ from tcomp.loops.ir import Block, For, Number, Variable
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cputext import THREADS
 from tcomp.model.scop import Scop
-from tcomp.model.stepwise.pieces import Item, Piece, Pieces, Sweeps, TimeTiles
+from tcomp.model.stepwise.pieces import Item, OwnStrip, Piece, Pieces, Sweeps, TimeTiles
 from tcomp.model.stepwise.tiling import blocks_of
+from tcomp.model.stepwise.together import runs_of
 from tcomp.model.stepwise.views import Slice
 
 _ALIGNMENT = 64
@@ -64,8 +65,11 @@ class _Text:
         self.numbers = {id(piece): number for number, piece in enumerate(pieces.pieces)}
         self.offsets: dict[str, int] = {}
         self.shared_bytes = 0
+        tiled = [item for item in blocks_of(pieces.body) if isinstance(item, TimeTiles)]
+        self.runs = {id(tiles): run for run in runs_of(tiled) for tiles in run}
+        in_strips = {own.name for tiles in tiled for own in tiles.own}
         for storage in pieces.storages.values():
-            if storage.role == "temporary":
+            if storage.role == "temporary" and storage.name not in in_strips:
                 self.offsets[storage.name] = self.shared_bytes
                 self.shared_bytes += -(-max(1, storage.bytes) // _ALIGNMENT) * _ALIGNMENT
 
@@ -167,7 +171,10 @@ class _Text:
                 lines.append("  " * depth + self._call(item))
                 continue
             if isinstance(item, TimeTiles):
-                lines += ["  " * depth + line for line in self._tiles(item)]
+                run = self.runs[id(item)]
+                if item is run[0]:
+                    text = self._tiles(item) if len(run) == 1 else self._run(run)
+                    lines += ["  " * depth + line for line in text]
                 continue
             if isinstance(item, Sweeps):
                 lines += ["  " * depth + line for line in self._fronts(self._swept(item))]
@@ -207,7 +214,47 @@ class _Text:
             together = self._together(tiles)
             mine = f"scratch + {self.shared_bytes}L + own * {self._own_bytes(tiles)}L"
             return self._shared([together.call(self._name_of(together), mine)], count)
+        return self._shared(self._one_after_another(tiles), count)
+
+    def _run(self, run: Sequence[TimeTiles]) -> list[str]:
+        """Blocks that run strip by strip: in each all of them, with what the strip has of its own."""
+        first, (low, high) = run[0], run[0].rows
+        inner = [f"const long at = {low} + strip * {first.width}L;", *self._kept(first)]
+        for tiles in run:
+            begin, end = _form(tiles.repeat.lower), _form(tiles.repeat.upper)
+            inner += ["{", f"  const long block = {begin}, until = {end};"]
+            inner += [*("  " + line for line in self._one_after_another(tiles)), "}"]
+        return self._shared(inner, -(-(high - low) // first.width))
+
+    def _kept(self, tiles: TimeTiles) -> Iterator[str]:
+        """What a strip has of its own, with the slices that are copied there."""
+        place = 0
+        for own in tiles.own:
+            storage, there = self.pieces.storages[own.name], self.pieces.storages[own.tensor]
+            c, row = C_STORAGE_TYPES[storage.dtype.name], own.dimension
+            origin, end = storage.box.origin[row], storage.box.origin[row] + storage.box.extent[row]
+            mine = f"scratch + {self.shared_bytes + place}L + own * {self._own_bytes(tiles)}L"
+            yield f"{c} *const {mangle(own.name)} = ({c} *)({mine}) - (at - ({origin}));"
+            place += self._kept_bytes(own, tiles.width)
+            others = [d for d in range(len(storage.strides)) if d != row]
+            for coordinates in own.copied:
+                apart = [(d, at - storage.box.origin[d]) for d, at in zip(others, coordinates, strict=True)]
+                to, of = (sum(n * s.strides[d] for d, n in apart) for s in (storage, there))
+                yield f"for (long r = tc_max(at, {origin}); r < tc_min(at + {tiles.width}, {end}); r++)"
+                source = f"{mangle(own.tensor)}[(r - ({origin})) * {there.strides[row]}L + {of}L]"
+                yield f"  {mangle(own.name)}[r - ({origin}) + {to}L] = {source};"
+
+    def _kept_bytes(self, own: OwnStrip, width: int) -> int:
+        """The bytes of what a strip of so many rows has of its own."""
+        storage = self.pieces.storages[own.name]
+        size = storage.bytes // storage.box.extent[own.dimension] * width
+        return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+    def _one_after_another(self, tiles: TimeTiles) -> list[str]:
+        """The steps of a tile."""
         step, own = step_parameter(tiles.repeat.index), self._own_bytes(tiles)
+        first = self.runs[id(tiles)][0]
+        behind = self.shared_bytes + sum(self._kept_bytes(each, first.width) for each in first.own)
         begin = "from" if tiles.leans else "block"
         inner = [f"for (long {step} = {begin}; {step} < until; {step}++) {{", f"  const long past = {step} - block;"]
         if tiles.leans:
@@ -225,14 +272,14 @@ class _Text:
             around = [step_parameter(name) for name in piece.steps[: -len(ends)]]
             if self._walk(piece) is not None:
                 inner[0], around = f"{{ const long {step} = block;", [*around, "until"]
-            inner.append("  " + self._call(piece, [*around, *ends], f"scratch + {self.shared_bytes}L + own * {own}L"))
+            inner.append("  " + self._call(piece, [*around, *ends], f"scratch + {behind}L + own * {own}L"))
         inner.append("}")
         if columns is not None:
             steps = 2 * tiles.height if tiles.leans else tiles.height
             reach = columns.range[1] - columns.range[0] + columns.band.reach(steps)
             parts = f"for (long part = 0; part < {-(-reach // columns.width)}; part++) {{"
             inner = [parts, *("  " + line for line in inner), "}"]
-        return self._shared(inner, count)
+        return inner
 
     def _fronts(self, swept: LaneSweeps) -> list[str]:
         """Sweeps in lanes: the tiles of a front at the same time, then those of the next one."""
@@ -269,8 +316,10 @@ class _Text:
         """What each thread needs for itself at most."""
         if tiles.lanes is not None:
             return self._together(tiles).own_bytes()
-        texts = (self.texts[self.numbers[id(piece)]] for piece in tiles.pieces)
-        return max(-(-text.scratch_bytes // _ALIGNMENT) * _ALIGNMENT for text in texts)
+        run = self.runs[id(tiles)]
+        texts = (self.texts[self.numbers[id(piece)]] for each in run for piece in each.pieces)
+        kept = sum(self._kept_bytes(own, run[0].width) for own in run[0].own)
+        return kept + max(-(-text.scratch_bytes // _ALIGNMENT) * _ALIGNMENT for text in texts)
 
     def _call(self, piece: Piece, steps: Sequence[str] | None = None, scratch: str | None = None) -> str:
         """The call of a piece at the steps around it, with memory of its own."""

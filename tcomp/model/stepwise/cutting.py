@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -127,15 +127,22 @@ class Cutter:
         assert lower is not None and upper is not None, "inference needs bounds to be affine"
         return lower, upper
 
-    def piece(self, numbers: Sequence[int], steps: tuple[Step, ...], part: Part | None = None) -> Piece | None:
-        """The piece of some statements, or of a part of their instances; None where they have none."""
+    def piece(
+        self, numbers: Sequence[int], steps: tuple[Step, ...], part: Part | None = None,
+        seen: Mapping[str, Storage] | None = None,
+    ) -> Piece | None:  # fmt: skip
+        """The piece of some statements, or of a part of their instances; None where they have none.
+
+        Tensors that are ``seen`` otherwise lie as these say.
+        """
         names = tuple(step.index for step in steps)
         statements = [self.function.statements[n] for n in numbers]
         domains = [_inside(self.ranges.domains[n], names) for n in numbers]
         if part is not None:
             domains = [part.of(domain) for domain in domains]
         own = self._own(numbers, statements, domains, bool(steps))
-        whole = Whole(self.tensors, self.ranges.boxes, self.storages, self.values, self.outermost)
+        storages = {**self.storages, **(seen or {})}
+        whole = Whole(self.tensors, self.ranges.boxes, storages, self.values, self.outermost)
         views = Views(whole, statements, frozenset(names), self._hull(numbers, names), own)
         written = {views.of_write(s) for s in statements}
         read = {name for s in statements for name in views.of_reads(s)}

@@ -66,7 +66,7 @@ def moves_of(
 ) -> Moves | None:  # fmt: skip
     """What depends on what; None where a statement writes what it reads at another row of the same step."""
     accesses = [
-        list(_accesses(cutter, pieces, number, statement, coordinate))
+        list(accesses_of(cutter, pieces, number, statement, coordinate))
         for number, statement, coordinate in zip(piece.numbers, statements, coordinates, strict=True)
     ]
     between: dict[tuple[int, int], isl.Set] = {}
@@ -95,7 +95,7 @@ def _in_one_block(moves: isl.Set) -> isl.Set:
     return moves.project_out(_SET, 0, outer)
 
 
-def _accesses(
+def accesses_of(
     cutter: Cutter, pieces: Pieces, number: int, statement: Statement, coordinate: str | int
 ) -> Iterator[tuple[isl.Map, bool]]:
     """From steps and row to the elements that a statement touches there, as they share places; and if it writes."""

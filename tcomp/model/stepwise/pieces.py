@@ -80,7 +80,8 @@ class TimeTiles:
     other need nothing of each other and run in parallel; the next ones stand on the lines between them.  Where no
     edge leans, a tile has the same rows at all steps.  Where there are ``columns``, a tile runs over these in parts of
     as many as given, one after another, each of which leans to the left.  Where there are ``lanes``, so many tiles
-    beside each other run as one.
+    beside each other run as one.  Tiles that follow others run in each strip right behind those; the first of them say
+    what a strip has of its ``own``.
     """
 
     repeat: Repeat
@@ -92,6 +93,8 @@ class TimeTiles:
     upper: Band
     columns: Columns | None = None
     lanes: Lanes | None = None
+    follows: bool = False
+    own: tuple[OwnStrip, ...] = ()
 
     @property
     def leans(self) -> bool:
@@ -125,6 +128,19 @@ class TimeTiles:
     def fits_lanes(self) -> bool:
         """Whether tiles are wide enough, and not too wide, for each to have its rows and those around for itself."""
         return self.lanes is not None and max(self.lanes.before, self.lanes.behind) <= self.width <= WIDEST_IN_LANES
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStrip:
+    """What a strip keeps of a tensor for itself, by a ``name`` of its own, its rows along ``dimension``.
+
+    The slices at coordinates ``copied`` in the other dimensions are copied there first.
+    """
+
+    tensor: str
+    dimension: int
+    copied: tuple[tuple[int, ...], ...]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

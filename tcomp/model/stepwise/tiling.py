@@ -66,16 +66,20 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Steps, rows and columns of a tile; 0 columns are all.  So many ``lanes`` of vectors have a tile each; 0: none."""
+    """Steps, rows and columns of a tile; 0 columns are all.  So many ``lanes`` of vectors have a tile each; 0: none.
+
+    Some blocks run, strip by strip, with those that they follow.
+    """
 
     height: int
     width: int
     columns: int = 0
     lanes: int = 0
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Block:
+class Tileable:
     """A block that may be tiled: the row and the column of each statement, and what depends on what along both.
 
     What a step writes has ``rank`` dimensions.  ``length`` is how many steps it has at most.  It ``moves_on`` if each
@@ -123,7 +127,7 @@ def prove_tiles(cutter: Cutter, pieces: Pieces) -> None:
     for item in blocks_of(pieces.body):
         if not isinstance(item, TimeTiles):
             continue
-        block = _block(cutter, pieces, item.repeat)
+        block = block_of(cutter, pieces, item.repeat)
         sized = item.height >= 1 and item.width >= 1 and item.slack >= 0
         right = block is not None and sized and _covers(block, cutter, item)
         if block is not None and right:
@@ -138,11 +142,12 @@ def prove_tiles(cutter: Cutter, pieces: Pieces) -> None:
             raise LegalityError(f"tiles of {size} of the block over {item.repeat.index} depend on each other")
 
 
-def _covers(block: _Block, cutter: Cutter, tiles: TimeTiles) -> bool:
+def _covers(block: Tileable, cutter: Cutter, tiles: TimeTiles) -> bool:
     """Whether the tiles reach all rows and columns."""
-    if tiles.rows != _range(block, cutter, block.rows):
+    rows = range_of(block, cutter, block.rows)
+    if tiles.rows != rows and (tiles.leans or tiles.rows[0] > rows[0] or tiles.rows[1] < rows[1]):
         return False
-    columns = None if block.columns is None else _range(block, cutter, block.columns)
+    columns = None if block.columns is None else range_of(block, cutter, block.columns)
     return tiles.columns is None or tiles.columns.range == columns
 
 
@@ -175,7 +180,7 @@ def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: S
     total = _bytes(pieces, repeat)
     asked = wanted is not None or total > room.block
     along = asked or runs_along_rows(cutter, pieces, repeat) or is_line(repeat)
-    block = _block(cutter, pieces, repeat) if along else None
+    block = block_of(cutter, pieces, repeat) if along else None
     count = 0 if wanted is None else wanted.lanes
     lanes = None if block is None else _lanes(cutter, pieces, block, room.vector_bytes, count)
     if block is None or not (asked or block.stays or lanes is not None):
@@ -183,7 +188,7 @@ def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: S
     lower, upper = block.moves[0].band(1), block.moves[0].band(-1)
     if lower is None or upper is None:
         return None
-    rows = _range(block, cutter, block.rows)
+    rows = range_of(block, cutter, block.rows)
     across = block.moves[1].band(-1) if len(block.moves) > 1 else None
     shape = wanted or (None if lanes is None else _in_lanes(block, lanes, room, lower, upper, rows, total))
     if shape is None and (asked or block.stays):
@@ -194,7 +199,7 @@ def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: S
     if shape.columns:
         if across is None or block.columns is None:
             return None
-        columns = Columns(shape.columns, _range(block, cutter, block.columns), across)
+        columns = Columns(shape.columns, range_of(block, cutter, block.columns), across)
     made = []
     steps = cutter.function.statements[block.piece.numbers[0]].steps
     for position, number in enumerate(block.piece.numbers):
@@ -210,7 +215,7 @@ def _tiles(cutter: Cutter, pieces: Pieces, repeat: Repeat, room: Room, wanted: S
     return tiles if own is None or tiles.fits_lanes else None
 
 
-def _lanes(cutter: Cutter, pieces: Pieces, block: _Block, vector_bytes: int, count: int) -> Lanes | None:
+def _lanes(cutter: Cutter, pieces: Pieces, block: Tileable, vector_bytes: int, count: int) -> Lanes | None:
     """How tiles of a block run in the lanes of vectors, if they may."""
     if block.rank != 1 or block.stays:
         return None
@@ -220,7 +225,7 @@ def _lanes(cutter: Cutter, pieces: Pieces, block: _Block, vector_bytes: int, cou
 
 
 def _in_lanes(
-    block: _Block, lanes: Lanes, room: Room, lower: Band, upper: Band, rows: tuple[int, int], total: int
+    block: Tileable, lanes: Lanes, room: Room, lower: Band, upper: Band, rows: tuple[int, int], total: int
 ) -> Shape | None:  # fmt: skip
     """Tiles of which as many as there are lanes stay in the first cache, of about the same number of steps each."""
     count = max(1, rows[1] - rows[0])
@@ -240,13 +245,13 @@ def _in_lanes(
 
 
 def _shape(
-    block: _Block, cutter: Cutter, pieces: Pieces, total: int, room: Room, lower: Band, upper: Band,
+    block: Tileable, cutter: Cutter, pieces: Pieces, total: int, room: Room, lower: Band, upper: Band,
     leans: Band | None, rows: tuple[int, int],
 ) -> Shape | None:  # fmt: skip
     """Tiles as high as their room lets them be, at least two steps: it holds what a statement passes over."""
     if block.stays:
         lines = _rows_at_once(block, cutter, pieces, room)
-        return _strips(block, max(1, rows[1] - rows[0]), room, total, _beside(block, pieces, room), lines)
+        return _strips(block, max(1, rows[1] - rows[0]), room, total, beside_each_other(block, pieces, room), lines)
     count, slope = max(1, rows[1] - rows[0]), max(1, lower.slope + upper.slope)
 
     def shape(width: int, columns: int = 0) -> Shape | None:
@@ -259,7 +264,7 @@ def _shape(
     whole = shape(min(room.tile * count // max(1, total), count))
     if block.columns is None or leans is None or (whole is not None and whole.height >= ENOUGH):
         return whole
-    low, high = _range(block, cutter, block.columns)
+    low, high = range_of(block, cutter, block.columns)
     across = max(1, high - low)
     cells = room.tile * count * across // max(1, total)
     width = min(math.isqrt(int(cells / room.columns[block.rank > 2])), count)
@@ -271,14 +276,14 @@ def _shape(
     return part if part is not None and (whole is None or part.height > whole.height) else whole
 
 
-def _beside(block: _Block, pieces: Pieces, room: Room) -> int:
+def beside_each_other(block: Tileable, pieces: Pieces, room: Room) -> int:
     """How many rows run together where they are neighbours in memory, or steps are."""
     storages = [pieces.storages[block.piece.slices[s.target].tensor] for s in block.piece.function.statements]
     together = room.nearest // room.lines if block.position else room.vectors * room.vector_bytes
     return max(1, together // min(storage.dtype.itemsize for storage in storages))
 
 
-def _rows_at_once(block: _Block, cutter: Cutter, pieces: Pieces, room: Room) -> int:
+def _rows_at_once(block: Tileable, cutter: Cutter, pieces: Pieces, room: Room) -> int:
     """Rows that need nothing of each other for which the first cache has room: for all that the steps of a block write.
 
     They take lines of their own, as many as their elements fill; elements of the second dimension are neighbours.
@@ -302,7 +307,7 @@ def _rows_at_once(block: _Block, cutter: Cutter, pieces: Pieces, room: Room) -> 
     return found
 
 
-def _strips(block: _Block, count: int, room: Room, total: int, beside: int, most: int) -> Shape | None:
+def _strips(block: Tileable, count: int, room: Room, total: int, beside: int, most: int) -> Shape | None:
     """Rows that need nothing of each other: all steps at once, on as many as have room in the first cache, ``most``.
 
     All of them where they are few: threads would wait for each other longer than they run.  Strips have a multiple of
@@ -321,7 +326,7 @@ def _strips(block: _Block, count: int, room: Room, total: int, beside: int, most
     return Shape(block.length, width)
 
 
-def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
+def block_of(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> Tileable | None:
     """A block as one that may be tiled: along its second dimension only where it may not be along the first."""
     found = _along(cutter, pieces, repeat, 0)
     if found is not None and None not in (found.moves[0].band(1), found.moves[0].band(-1)):
@@ -330,7 +335,7 @@ def _block(cutter: Cutter, pieces: Pieces, repeat: Repeat) -> _Block | None:
     return across if across is not None and across.stays else None
 
 
-def _along(cutter: Cutter, pieces: Pieces, repeat: Repeat, position: int) -> _Block | None:
+def _along(cutter: Cutter, pieces: Pieces, repeat: Repeat, position: int) -> Tileable | None:
     """A few statements without temporaries of their own, each over rows along a dimension."""
     if len(repeat.body) != 1:
         return None
@@ -353,7 +358,7 @@ def _along(cutter: Cutter, pieces: Pieces, repeat: Repeat, position: int) -> _Bl
     across = None
     if len(known) == len(columns) and min(ranks) > 1 and not position:
         across = moves_of(cutter, pieces, piece, statements, known)
-    return _Block(
+    return Tileable(
         repeat, piece, tuple(row for row in rows if row is not None), tuple(known) if across is not None else None,
         (moves,) if across is None else (moves, across), max(ranks), _length(cutter, piece, repeat),
         all(_moves_on(pieces, piece, s, repeat.index) for s in statements), position,
@@ -384,7 +389,7 @@ def _coordinate(statement: Statement, fixed: tuple[int, ...], position: int, cut
     return form.constant if form is not None and not form.terms else None
 
 
-def _range(block: _Block, cutter: Cutter, coordinates: Sequence[str | int]) -> tuple[int, int]:
+def range_of(block: Tileable, cutter: Cutter, coordinates: Sequence[str | int]) -> tuple[int, int]:
     """The first coordinate, and the one behind the last, of all statements."""
     ends = []
     for number, coordinate in zip(block.piece.numbers, coordinates, strict=True):
