@@ -10,7 +10,8 @@ from tcomp.mapping.contraction.dotproducts import DotProduct, dot_product
 from tcomp.mapping.contraction.registertile import Loads, RegisterTile, best_matrix_tile, best_register_tile, given_tile
 from tcomp.mapping.cpu.dottiles import tiles_of_dot_product
 from tcomp.mapping.machines.cpu import PAGE, Machine
-from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, ROWS, SHARING
+from tcomp.mapping.machines.fitted.cpusharing import SHARING
+from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, ROWS
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import even_share, main_statement, reduction_positions, row_coordinate
 from tcomp.model.scop import Scop

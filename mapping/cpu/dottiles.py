@@ -12,7 +12,7 @@ from tcomp.mapping.contraction.columns import Columns, depends_on
 from tcomp.mapping.contraction.dotproducts import DotProduct
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cpupanels import DOT_TILES
-from tcomp.mapping.machines.fitted.cputiles import SHARING
+from tcomp.mapping.machines.fitted.cpusharing import SHARING
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.sizes import even_share, main_statement, reduction_positions
 from tcomp.model.scop import Scop

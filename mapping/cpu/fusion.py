@@ -14,7 +14,8 @@ from tcomp.mapping.fusion.nesting import Nesting
 from tcomp.mapping.fusion.tiling import Tiling
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cpufusion import FUSION, NESTING
-from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, SHARING
+from tcomp.mapping.machines.fitted.cpusharing import SHARING
+from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES
 from tcomp.mapping.plan.values import Cluster
 from tcomp.mapping.tiles.footprint import coordinate_set
 from tcomp.mapping.tiles.sizes import main_statement

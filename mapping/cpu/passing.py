@@ -18,8 +18,7 @@ from tcomp.grammar.tree.forms import Atom, to_form
 from tcomp.grammar.tree.function import Expr, Index, Read, walk
 from tcomp.mapping.fusion.order import are_apart
 from tcomp.mapping.machines.cpu import Machine
-from tcomp.mapping.machines.fitted.cpustrips import STRIPS
-from tcomp.mapping.machines.fitted.cputiles import SHARING
+from tcomp.mapping.machines.fitted.cpusharing import SHARING, STRIPS
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import indices_in
 from tcomp.mapping.plan.values import Cluster, Plan

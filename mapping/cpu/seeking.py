@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tcomp.grammar.tree.function import Binary, Cast, Constant, Expr, Index, Read, Select, Within
-from tcomp.mapping.machines.fitted.cputiles import SEEKING
+from tcomp.mapping.machines.fitted.cpusharing import SEEKING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.values import Plan, Sought

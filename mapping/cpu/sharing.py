@@ -13,7 +13,7 @@ from tcomp.mapping.contraction.columns import columns_of
 from tcomp.mapping.cpu.strips import split_by_rows
 from tcomp.mapping.cpu.tiles import tile_sizes
 from tcomp.mapping.machines.cpu import Machine
-from tcomp.mapping.machines.fitted.cputiles import SHARING
+from tcomp.mapping.machines.fitted.cpusharing import SHARING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Cluster, Plan
 from tcomp.mapping.tiles.footprint import coordinate_set

@@ -16,8 +16,7 @@ import islpy as isl
 
 from tcomp.mapping.cpu.passing import Passing, passes_apart, passing_together
 from tcomp.mapping.machines.cpu import Machine
-from tcomp.mapping.machines.fitted.cpustrips import STRIPS
-from tcomp.mapping.machines.fitted.cputiles import SHARING
+from tcomp.mapping.machines.fitted.cpusharing import SHARING, STRIPS
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.schedule import scheduled_anew
 from tcomp.mapping.plan.tree import Band, Mark, Sequence, Subtree, rows

@@ -16,8 +16,9 @@ from tcomp.mapping.contraction.turning import turned_reads
 from tcomp.mapping.cpu.contractiontiles import longest_tile, tiles_of_contraction
 from tcomp.mapping.machines.cpu import Machine
 from tcomp.mapping.machines.fitted.cpucontractions import TURNING
+from tcomp.mapping.machines.fitted.cpusharing import SHARING
 from tcomp.mapping.machines.fitted.cputext import THREADS
-from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, ROWS, SHARING, VECTORS
+from tcomp.mapping.machines.fitted.cputiles import CONTRACTION_TILES, ROWS, VECTORS
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.operations import recognise_contraction
 from tcomp.mapping.plan.values import LARGEST, Cluster

@@ -23,7 +23,7 @@ _PRODUCTS = ("product", "odd product", "turned product", "mlp")
 _DEEP = (*_PRODUCTS, "deep product", "convolution")
 
 TRIALS: tuple[Trial, ...] = (
-    Trial("cputiles.SHARING.tiles", (*_DEEP, "sum")),
+    Trial("cpusharing.SHARING.tiles", (*_DEEP, "sum")),
     Trial("cpupanels.BLOCKS.panel_share", _DEEP),
     Trial("cpupanels.BLOCKS.slack", _DEEP),
     Trial("cputiles.CACHES.large_middle", ("product", "strided convolution", "mlp")),

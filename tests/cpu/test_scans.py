@@ -15,7 +15,7 @@ from tcomp.backends.c.loops.scans import scan_below
 from tcomp.errors import LegalityError
 from tcomp.grammar import define
 from tcomp.loops.ir import Block, Execute, For, Variable, walk
-from tcomp.mapping.machines.fitted.cputiles import SHARING
+from tcomp.mapping.machines.fitted.cpusharing import SHARING
 from tcomp.mapping.tiles.scanparts import in_parts, long_scan, prove_parts
 from tcomp.mapping.tiles.scans import is_independent
 from tcomp.model.build import build

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcomp as tc
-from tcomp.mapping.machines.fitted.cputiles import SEEKING
+from tcomp.mapping.machines.fitted.cpusharing import SEEKING
 from tcomp.mapping.text.writer import plan_text
 
 ROWS = "def f(TYPE(N,K) A) -> (I) { I(n) argOP=! A(n,k) }"

@@ -11,7 +11,7 @@ import pytest
 import tcomp as tc
 from tcomp.driver import lower
 from tcomp.grammar import define
-from tcomp.mapping.machines.fitted.cpustrips import STRIPS
+from tcomp.mapping.machines.fitted.cpusharing import STRIPS
 from tcomp.model.terms.sizes import Sizes
 from tests.targets import CPU
 
