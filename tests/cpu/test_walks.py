@@ -1,13 +1,23 @@
-"""Blocks in which each element needs the one before it in its row run row by row, where it pays as scans in vectors."""
+"""Blocks in which each element needs the one before it in its row run row by row, where it pays as scans in vectors.
+
+Rows that fill vectors run beside each other; see ``tests/language/test_rows_beside.py``.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcomp as tc
+from tcomp.backends.c.target import CpuBackend
+from tcomp.grammar import define
+from tcomp.mapping.machines.cpu import this_machine
+from tcomp.mapping.options.options import MappingOptions
+from tcomp.model.terms.sizes import Sizes
+from tcomp.stepwise import lower_stepwise
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -40,12 +50,16 @@ APART = {
         for t in 0:T { h(r,t) = (t == 0 || r == 0 ? 0.0 : -h(r-1,t-1)) + a(r,t) } }""",
     "functions": "(float(R,T) a) -> (h) { for t in 0:T { h(r,t) = tanh((t == 0 ? 0.0 : h(r,t-1)) + a(r,t)) } }",
 }
-SCAN, IN_ORDER = "as a scan of affine maps", "one after another"
+SCAN, IN_ORDER, BESIDE = "as a scan of affine maps", "one after another", "rows at a time run all steps"
 
 
-def called(text: str, steps: int, fast: bool, rows: int = 5) -> tuple[str, Array, Array]:
-    """What is told of the kernel, and its result with the reference's: whole numbers, and so exact."""
+def called(text: str, steps: int, fast: bool, rows: int | None = None) -> tuple[str, Array, Array]:
+    """What is told of the kernel, and its result with the reference's: whole numbers, and so exact.
+
+    Rows are too few for a vector if nothing else is said.
+    """
     f, rng = tc.define(f"def f{text}").f, np.random.default_rng(0)
+    rows = this_machine().vector_bytes // (8 if "double" in text else 4) - 1 if rows is None else rows
     sizes = {"R": rows, "T": steps, "S": 3, "K": 2}
     given = []
     for tensor, declared in zip(f.function.inputs, f.function.definition.inputs, strict=True):
@@ -79,7 +93,24 @@ def test_steps_that_need_more_run_for_all_rows(name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_many_rows_are_shared_by_threads() -> None:
-    told, found, expected = called(TEXTS["rows"], 700, fast=True, rows=600)
-    assert SCAN in told
+@pytest.mark.parametrize("fast", [False, True])
+def test_many_rows_are_shared_by_threads(fast: bool) -> None:
+    told, found, expected = called(TEXTS["rows"], 1024, fast, rows=600)
+    # Rows that lie pages apart are scans, where those may be.
+    assert (SCAN if fast else BESIDE) in told
     np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_that_fill_vectors_run_beside_each_other() -> None:
+    told, found, expected = called(TEXTS["rows"], 90, fast=True, rows=33)
+    assert BESIDE in told and SCAN not in told
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_few_long_rows_are_shared_by_threads() -> None:
+    text = "def f" + TEXTS["rows"]
+    for vector, rows, width in ((64, 40, 32), (32, 40, 24), (32, 5, 3)):
+        machine = replace(this_machine(), vector_bytes=vector, threads=2)
+        (function,) = define(text).values()
+        made = lower_stepwise(function, Sizes({"R": rows, "T": 100_000}), MappingOptions(), CpuBackend(machine))
+        assert f" x {width} rows" in made.stages["pack"]

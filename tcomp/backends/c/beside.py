@@ -80,6 +80,10 @@ class Beside:
         """How far apart rows lie in what a view sees, in elements."""
         return self.plan.scop.storages[view].strides[0]
 
+    def bytes_of(self, pieces: Pieces) -> int:
+        """The bytes of all tensors that it touches."""
+        return sum(pieces.storages[name].bytes for name in {cut.tensor for cut in self.piece.slices.values()})
+
     @property
     def meets(self) -> bool:
         """Whether some rows lie pages apart, so that all of them meet in few sets of a cache."""
@@ -94,7 +98,7 @@ class Beside:
 
 
 def beside_of(pieces: Pieces, tiles: TimeTiles, plan: Plan, loops: LoopNode, machine: Machine) -> Beside | None:
-    """How the only piece of tiles runs in vectors of rows; None where it is not of that form."""
+    """How the only piece of tiles runs in vectors of rows; None where it is not of that form, or too narrow for one."""
     if len(tiles.pieces) != 1 or not straight(tiles) or tiles.repeat.lower.terms or tiles.repeat.upper.terms:
         return None
     (piece,), step, nest = tiles.pieces, tiles.repeat.index, nest_of(loops)
@@ -111,13 +115,13 @@ def beside_of(pieces: Pieces, tiles: TimeTiles, plan: Plan, loops: LoopNode, mac
     dtype = statement.value.dtype
     plain = statement.kind != "update" and not statement.scatters and dtype.name in ("float32", "float64")
     lanes = machine.vector_bytes // dtype.itemsize
-    if len(known) < len(moves) or not plain or lanes < 2:
+    if len(known) < len(moves) or not plain or not 2 <= lanes <= tiles.width:
         return None
     peeled, value = _decided_behind(tiles, statement, plan, lanes)
     carried = _carried(pieces, piece, statement, value, step)
     if carried is None or not _lie_well(plan, statement, value, known, lanes):
         return None
-    vectors = max(1, TIME_TILING.vectors_of_rows // max(1, len(carried)))
+    vectors = max(1, min(TIME_TILING.vectors_of_rows // max(1, len(carried)), tiles.width // lanes))
     return Beside(piece, plan, step, loop, call, known, value, peeled, carried, lanes, vectors)
 
 

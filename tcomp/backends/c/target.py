@@ -69,8 +69,11 @@ class CpuBackend:
                 return None
             strip = strip_of(pieces, block, plan, loops, self.machine) if isinstance(block, TimeTiles) else None
             walk = walk_of(pieces, block, plan, loops, width, options.fast_math)
-            by_itself = walk is not None and walk.parts is not None and (strip is None or strip.rows.meets)
-            return walk if by_itself else strip or walk
+            if walk is None or strip is None:
+                return strip or walk
+            # Many rows at a time wait for memory longer than one does.
+            far = 2 * strip.rows.bytes_of(pieces) > self.machine.last_cache
+            return walk if walk.parts is not None and (far or strip.rows.meets) else strip
 
         for piece, (plan, loops) in zip(pieces.pieces, made, strict=True):
             tiled = piece.scop.around is not None and piece.scop.around.tiled

@@ -322,7 +322,10 @@ def _strips(block: Tileable, count: int, room: Room, total: int, beside: int, mo
     shares = -(-shares // room.threads) * room.threads
     width = -(-count // shares)
     if block.position or (block.rank == 1 and len(block.rows) == 1):
-        width = min(-(-width // beside) * beside, count)
+        # Threads share few rows in single vectors, and fewer without any.
+        units = (beside,) if block.position else (beside, beside // room.vectors, 1)
+        unit = next((unit for unit in units if 0 < unit <= width), beside)
+        width = min(-(-width // unit) * unit, count)
     return Shape(block.length, width)
 
 
