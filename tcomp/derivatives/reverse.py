@@ -19,7 +19,7 @@ from tcomp.derivatives.gathering.phases import in_phases
 from tcomp.derivatives.invariance import shifts_that_cancel
 from tcomp.derivatives.restating.bounds import with_linear_bounds
 from tcomp.derivatives.restating.indices import with_own_indices
-from tcomp.derivatives.saving import CheapToSave, Save, saveable, without_rounded
+from tcomp.derivatives.saving import CheapToSave, Save, compared, saveable, without_rounded
 from tcomp.derivatives.sharing import sharing_sums
 from tcomp.derivatives.simplify import simplified
 from tcomp.derivatives.steps.backwards import gradient_in_place
@@ -99,7 +99,9 @@ class _Reverse(Adjoints):
         self.groups = in_phases(self.groups, declared, self.fresh)
         results = [self.parameter(self.inputs[n], self.adjoints[n]) for n in self.wrt]
         cotangents = [self.parameter(tensor, self.cotangents[v]) for v, tensor in self.outputs.items()]
-        may_save = without_rounded(self.function, self.versions, may_save, self.sought)
+        may_save = without_rounded(
+            self.function, self.versions, may_save, self.sought | compared(self.function, self.versions)
+        )
         derivative = self.assemble(wanted, results, cotangents, may_save)
         handed_out = {v.name for v in self.versions if self._is_output(v)}
         extra = [name for name in derivative.saved if name not in handed_out]

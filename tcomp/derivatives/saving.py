@@ -13,7 +13,7 @@ from tcomp.errors import DerivativeError
 from tcomp.grammar.ranges.polynomials import Polynomial
 from tcomp.grammar.ranges.symbolic import Symbolic, symbolic_ranges
 from tcomp.grammar.tree.diagnostics import did_you_mean
-from tcomp.grammar.tree.function import Binary, Call, Expr, Function, walk
+from tcomp.grammar.tree.function import Binary, Call, Expr, Function, Read, walk
 
 Save = str | Sequence[str]
 """``"statistics"``, ``"all"``, or names of tensors, ``T_1`` for the first content of one that is written anew; none of
@@ -61,6 +61,27 @@ def without_rounded(
         if not (read <= known and all(map(_is_exact, walk(statement.value)))):
             kept.discard(version.name)
     return kept
+
+
+def compared(function: Function, versions: Sequence[Version]) -> set[str]:
+    """The versions that the def itself compares with rounded values, as a gradient does which is derived once more.
+
+    What it counts of those that are equal goes with them.
+    """
+    names = {v.name for v in versions}
+    found: set[str] = set()
+    for version, statement in zip(versions, function.statements, strict=True):
+        for expr in walk(statement.value):
+            if not (isinstance(expr, Binary) and expr.op in ("==", "!=") and expr.lhs.dtype.is_float):
+                continue
+            for side, other in ((expr.lhs, expr.rhs), (expr.rhs, expr.lhs)):
+                if not isinstance(side, Read) or version.reads.get(side.tensor) not in names:
+                    continue
+                read = {version.reads.get(e.tensor) for e in walk(other) if isinstance(e, Read)}
+                if read and not (names.isdisjoint(read) and all(map(_is_exact, walk(other)))):
+                    found.add(version.reads[side.tensor])
+                    found |= {version.name} if function.tensors[version.tensor].dtype.is_float else set()
+    return found
 
 
 def _is_exact(expr: Expr) -> bool:

@@ -39,3 +39,18 @@ def test_compilers_are_told(target: str) -> None:
     for operation, asks in ((f, False), (f.gradient().backward, True)):
         source = lower(operation.function, Sizes(sizes), MappingOptions(), backend).source
         assert ("-ffp-contract=off" in source.flags or "FP_CONTRACT OFF" in source.text) == asks
+
+
+def test_products_in_temporaries_count() -> None:
+    """A compiler adds to a product that stands in another statement, too, where one loop has both."""
+    text = "T(i,j) = X(i,j) * a(i) S(j) +=! T(i,j) * T(i,j) Y(j) max=! T(i,j) + X(i,j)"
+    f = tc.define(f"def f(float(N,M) X, float(N) a) -> (S, Y) {{ {text} }}").f
+    backward = f.gradient(save=()).backward.function
+    assert " == Y(j)" in f.gradient(save=()).text
+    source = lower(backward, Sizes({"N": 4, "M": 5}), MappingOptions(), backend_of("cpu:x86-64-v3")).source
+    assert "-ffp-contract=off" in source.flags
+
+
+def test_a_second_derivative_saves_no_extreme_without_its_values() -> None:
+    f = tc.define("def f(float(N,M) X, float(N) a) -> (Y) { Y(j) max=! X(i,j) * a(i) }").f
+    assert f.gradient().gradient().saved == ()
