@@ -9,6 +9,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any, Self
 
+from tcomp.arrays.arrays import KINDS, kind_of
 from tcomp.derivatives.batch import batched_text
 from tcomp.derivatives.gradient import Gradient, is_program_for
 from tcomp.derivatives.restating.constants import with_numbers
@@ -44,6 +45,18 @@ class Differentiable(ABC):
     @abstractmethod
     def beside(self, function: Function) -> Self:
         """An operation of another def, which chooses its options in the same way."""
+
+    @staticmethod
+    def results_like(arrays: Sequence[Any]) -> dict[str, Any]:
+        """``out=`` for calls that take none of some arrays but give such; empty where one is of no known kind."""
+        if any(KINDS[type(array)] is None for array in arrays):
+            return {}
+        made = []
+        for array in arrays:
+            kind = kind_of(array)
+            view = kind.view(array)
+            made.append(kind.maker(view.shape, view.dtype, view.place)())
+        return {"out": made[0] if len(made) == 1 else tuple(made)}
 
     def gradient(
         self,

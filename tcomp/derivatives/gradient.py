@@ -176,6 +176,8 @@ class Gradient:
         given = dict(zip([tensor.name for tensor in self.function.inputs], inputs, strict=True)) | dict(values)
         self._check_cotangents(inputs, cotangents)
         taken = self.arguments(given, sizes_of_arrays(self.function, inputs), cotangents)
+        if not cotangents:
+            choices = {**self.operation.results_like([given[name] for name in self.wrt]), **choices}
         try:
             return self.backward(*taken, **choices)
         except (ShapeError, CompileError):

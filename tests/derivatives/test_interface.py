@@ -111,3 +111,14 @@ def test_gradients_are_copied_and_pickled(ops: tc.Module) -> None:
         np.testing.assert_array_equal(found, np.full(3, 2, dtype), strict=True)
     value, _ = pickle.loads(pickle.dumps(ops.mm.value_and_grad()))(a, b, cotangents=d_c)
     np.testing.assert_array_equal(value, a @ b)
+
+
+def test_gradients_without_cotangents_are_arrays_of_the_kind_of_inputs() -> None:
+    torch = pytest.importorskip("torch")
+    f = tc.define("def f(float(N) X, float(N) Z) -> (Y) { Y(n) = X(n) * Z(n) }").f
+    x = torch.ones(3)
+    found = f.gradient()(x, x, None)
+    assert all(torch.equal(d, torch.zeros(3)) for d in found)
+    assert isinstance(f.gradient("X")(np.ones(3, "f4"), np.ones(3, "f4"), None), np.ndarray)
+    _, found = f.value_and_grad("Z")(x, x, cotangents=(None,))
+    assert torch.equal(found, torch.zeros(3))
