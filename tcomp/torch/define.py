@@ -72,18 +72,27 @@ def define(
     return module
 
 
+class _Function:
+    """A function of tensors for ``torch.func``, which can be copied and pickled as its operation can."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self.__name__ = self.__qualname__ = operation.name
+        self.__doc__ = str(operation)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Operation]]:
+        return function, (self.operation,)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self.operation(*arguments)
+        given = as_tensors(self.operation.function, arguments)
+        return Recorded.apply(operator_of(self.operation), *given)  # type: ignore[no-untyped-call]
+
+
 def function(operation: Operation) -> Callable[..., Any]:
     """A function of tensors for ``torch.func``: always recorded by autograd, whatever the tensors are."""
-
-    def call(*arguments: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return operation(*arguments)
-        given = as_tensors(operation.function, arguments)
-        return Recorded.apply(operator_of(operation), *given)  # type: ignore[no-untyped-call]
-
-    call.__name__ = call.__qualname__ = operation.name
-    call.__doc__ = str(operation)
-    return call
+    return _Function(operation)
 
 
 def gradient(operation: Operation, wrt: str | Sequence[str] | None = None) -> Gradient:

@@ -198,6 +198,7 @@ def test_functions_for_torch_func() -> None:
     f = tct.function(tct.define(LINEAR.replace("float", "double")).own)
     x = torch.rand(4, dtype=torch.float64)
     torch.testing.assert_close(torch.func.jacrev(f)(x), torch.diag(2 * x))
+    torch.testing.assert_close(torch.func.jacrev(pickle.loads(pickle.dumps(f)))(x), torch.diag(2 * x))
     assert "d_X" in tct.gradient(tct.define(LINEAR).own).text
 
 
