@@ -100,7 +100,13 @@ class Gradient:
             ShapeError: as a call of the def, and where ``cotangents`` are missing.
         """
         arguments, choices = self.inputs_in_order(arguments, choices)
-        self = self.at_strides(dict(zip([t.name for t in self.function.inputs], arguments, strict=False)))
+        names = [t.name for t in self.function.inputs]
+        if len(arguments) != len(names):
+            message = (
+                f"{self.function.name}: expected {len(names)} inputs, {', '.join(names)}, but got {len(arguments)}"
+            )
+            raise ShapeError(message)
+        self = self.at_strides(dict(zip(names, arguments, strict=True)))
         values = self._forward(arguments, choices)
         outputs = tuple(values[tensor.name] for tensor in self.function.outputs)
         floats = [tensor for tensor in self.function.outputs if tensor.dtype.is_float]

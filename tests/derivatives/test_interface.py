@@ -122,3 +122,11 @@ def test_gradients_without_cotangents_are_arrays_of_the_kind_of_inputs() -> None
     assert isinstance(f.gradient("X")(np.ones(3, "f4"), np.ones(3, "f4"), None), np.ndarray)
     _, found = f.value_and_grad("Z")(x, x, cotangents=(None,))
     assert torch.equal(found, torch.zeros(3))
+
+
+def test_values_with_gradients_need_all_inputs() -> None:
+    f = tc.define("def f(float(N) X, float(N) Z) -> (L) { L +=! X(n) * Z(n) }").f
+    x = np.ones(3, "f4")
+    for arguments in ((x,), (x, x, x)):
+        with pytest.raises(tc.ShapeError, match=rf"f: expected 2 inputs, X, Z, but got {len(arguments)}"):
+            f.value_and_grad()(*arguments)
