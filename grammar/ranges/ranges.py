@@ -20,7 +20,8 @@ from tcomp.grammar.tree.function import Function
 
 __all__ = ["Box", "Ranges", "StatementDomain", "bind_sizes", "infer", "solvable"]
 
-_OPERATIONS = 200_000
+_OPERATIONS, _EACH, _MOST_OPERATIONS = 200_000, 12_000, 800_000
+"""What isl may take for a function, so much more for each statement, as derived texts have many, and at most: 3 s."""
 
 _MOST_WAYS = 3
 """Ways by which calls lead to one place that an error names."""
@@ -124,7 +125,7 @@ def _bounded(function: Function) -> Iterator[None]:
     context = isl.DEFAULT_CONTEXT
     previous = context.get_max_operations()
     context.reset_operations()
-    context.set_max_operations(_OPERATIONS)
+    context.set_max_operations(min(_OPERATIONS + _EACH * len(function.statements), _MOST_OPERATIONS))
     try:
         yield
     except isl.Error as error:

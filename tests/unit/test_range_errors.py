@@ -225,3 +225,14 @@ def test_a_subscript_without_bounds_divides_nothing(subscript: str) -> None:
     text = f"def f(float(N) A) -> (B) {{ B(i) = A({subscript}) where i in 0:N }}"
     with pytest.raises(ShapeError, match="is not affine: it may have any value but dimension 0 of A has 9 elements"):
         infer(unchecked(text), {"N": 9})
+
+
+def test_more_statements_are_analysed_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    statements = " ".join(f"O{k}(i) = A(i / 7 % {k + 3} + i % 5) where i in 0:N" for k in range(9))
+    text = f"def f(float(N) A) -> ({', '.join(f'O{k}' for k in range(9))}) {{ {statements} }}"
+    function = define(text)["f"]
+    monkeypatch.setattr("tcomp.grammar.ranges.ranges._OPERATIONS", 1)
+    assert len(infer(function, {"N": 40}).domains) == 9
+    monkeypatch.setattr("tcomp.grammar.ranges.ranges._EACH", 0)
+    with pytest.raises(ShapeError, match="too complex to analyse"):
+        infer(function, {"N": 41})
