@@ -42,6 +42,8 @@ def is_written_beside(plan: Plan, statement: ScopStatement, read: Read) -> bool:
     if not written or read.boundary is not None or any(map(depends_on_data, read.subscripts)):
         return bool(written)
     elements = unfolded_access(plan.scop, statement, read).range()
+    if any(part.dim(isl.dim_type.set) != elements.dim(isl.dim_type.set) for part in written):
+        return True  # tiles have copies of it, which isl takes for another space, and so for disjoint
     return not all(elements.is_disjoint(part) for part in written)
 
 

@@ -263,7 +263,7 @@ def test_meta_tensors_give_shapes(ops: tc.Module) -> None:
 @pytest.mark.parametrize("make", [torch.Tensor.to_sparse, lambda t: torch.nested.nested_tensor([t, t])])
 def test_tensors_without_rows_in_memory_are_refused(ops: tc.Module, make: Any) -> None:
     a, b = doubles((4, 3), (3, 5))
-    with pytest.raises(tc.ShapeError, match=r"stands for 3 parameters|nested tensor"):
+    with pytest.raises(tc.ShapeError, match=r"is given a sparse matrix|nested tensor"):
         ops.mm(make(a), b)
 
 
