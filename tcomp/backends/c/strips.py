@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from tcomp.backends.c.beside import Beside, beside_of
 from tcomp.backends.c.vectors.transposition import transposed_rows
 from tcomp.backends.c.vectors.values import VectorSpeller
-from tcomp.backends.c.walks import END, FIRST, base_of, kind_of, moved
-from tcomp.backends.dialect import C_VALUE_TYPES, bare, mangle
+from tcomp.backends.c.walks import END, FIRST, first_views, views_at
+from tcomp.backends.dialect import C_VALUE_TYPES, bare
 from tcomp.backends.spelling import Needs, Speller, loop_text
 from tcomp.grammar.ranges.affine import step_parameter
 from tcomp.grammar.tree.function import Constant, Expr, Index, Read, children, walk
@@ -52,11 +52,7 @@ class Strip:
 
     def lines(self, needs: Needs) -> list[str]:
         """The C text of the piece."""
-        found = [
-            f"{kind_of(self.rows.plan, self.rows.statement, view)}{base_of(view)} = {mangle(view)};"
-            for view in self.rows.moves
-            if self.rows.moves[view]
-        ]
+        found = first_views(self.rows.plan, self.rows.statement, self.rows.moves)
         found += [
             f"long {_NEXT} = {FIRST}, {_ROW} = {loop_text(self.rows.loop.lower)};",
             f"const long {_LAST} = {loop_text(self.rows.loop.upper)};",
@@ -295,11 +291,7 @@ class Strip:
 
     def _shifted(self, step: str, only: Sequence[str] | None = None) -> list[str]:
         """The views at a step, under their names."""
-        return [
-            f"{kind_of(self.rows.plan, self.rows.statement, view)}{mangle(view)} = " + moved(view, step, move)
-            for view, move in self.rows.moves.items()
-            if move and (only is None or view in only)
-        ]
+        return views_at(self.rows.plan, self.rows.statement, self.rows.moves, step, only)
 
     def is_spelled(self) -> bool:
         """Whether its value can be computed in vectors."""

@@ -78,11 +78,7 @@ class Walk:
 
     def lines(self, needs: Needs) -> list[str]:
         """The C text of the piece."""
-        found = [
-            f"  {kind_of(self.plan, self.statement, view)}{base_of(view)} = {mangle(view)};"
-            for view in self.moves
-            if self.moves[view]
-        ]
+        found = ["  " + line for line in first_views(self.plan, self.statement, self.moves)]
         depth = 1
         for loop in self.loops:
             i, step = loop.iterator, f"++{loop.iterator}" if loop.step == 1 else f"{loop.iterator} += {loop.step}"
@@ -184,21 +180,28 @@ class Walk:
         return self.plan.scop.storages[read.tensor].dtype == read.dtype == self.statement.value.dtype
 
     def _shifted(self, step: str, only: Collection[str] | None = None) -> list[str]:
-        """The views at a step, under their names."""
-        return [
-            f"{kind_of(self.plan, self.statement, view)}{mangle(view)} = " + moved(view, step, move)
-            for view, move in self.moves.items()
-            if move and view != self.before.tensor and (only is None or view in only)
-        ]
+        """The views at a step, under their names, but for what the step before has."""
+        wanted = self.moves.keys() if only is None else only
+        return views_at(self.plan, self.statement, self.moves, step, [v for v in wanted if v != self.before.tensor])
 
 
-def moved(view: str, step: str, elements: int) -> str:
-    """What a view sees at a step where it moves so many elements with each, from where it was at the first one."""
-    return f"{base_of(view)} + ({step} - {FIRST}) * {elements}L;"
+def first_views(plan: Plan, statement: ScopStatement, moves: Mapping[str, int]) -> list[str]:
+    """What the views that move with steps see at the first one, under names that stay."""
+    return [f"{_kind(plan, statement, view)}{_base(view)} = {mangle(view)};" for view, move in moves.items() if move]
 
 
-def kind_of(plan: Plan, statement: ScopStatement, view: str) -> str:
-    """How a pointer to what a view sees is declared, up to its name."""
+def views_at(
+    plan: Plan, statement: ScopStatement, moves: Mapping[str, int], step: str, only: Collection[str] | None = None
+) -> list[str]:  # fmt: skip
+    """The views that move with steps, or ``only`` some of them, at a step, under their names."""
+    return [
+        f"{_kind(plan, statement, view)}{mangle(view)} = {_base(view)} + ({step} - {FIRST}) * {move}L;"
+        for view, move in moves.items()
+        if move and (only is None or view in only)
+    ]
+
+
+def _kind(plan: Plan, statement: ScopStatement, view: str) -> str:
     written = "" if view == statement.target else "const "
     return f"{written}{C_STORAGE_TYPES[plan.scop.storages[view].dtype.name]} *const "
 
@@ -233,7 +236,7 @@ def walk_of(
     return Walk(piece, plan, step, *nest, read, known, place, parts, lanes)
 
 
-def base_of(view: str) -> str:
+def _base(view: str) -> str:
     return f"tc_from_{mangle(view)}"
 
 
