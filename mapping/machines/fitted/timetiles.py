@@ -104,6 +104,17 @@ class TimeTiling:
             " 102, step by step 162"
         ),
     )
+    near_strips: float = fitted(
+        0.5,
+        "of the last cache",
+        "Tensors that take more leave it: rows that are affine are then scans one after another, where sums may be"
+        " reordered, as many rows beside each other wait for memory longer than one does.",
+        machine="Zen 3, two threads",
+        how=(
+            "2026-11-29, beside other work, in turn: 49 x 20000 doubles 1.76 ms beside each other and 0.76 as scans, 48"
+            " rows 0.90 and 0.49; the number itself was chosen, not measured"
+        ),
+    )
     strip_of_columns: float = fitted(
         1.0,
         "of the nearest cache",

@@ -22,6 +22,7 @@ from tcomp.loops.ir import (
 )
 from tcomp.loops.narrowing import narrow
 from tcomp.mapping.machines.cpu import Machine
+from tcomp.mapping.machines.fitted.timetiles import TIME_TILING
 from tcomp.mapping.options.options import MappingOptions
 from tcomp.mapping.plan.values import Plan
 from tcomp.mapping.strategy import Pass, cpu_passes
@@ -72,7 +73,7 @@ class CpuBackend:
             if walk is None or strip is None:
                 return strip or walk
             # Many rows at a time wait for memory longer than one does.
-            far = 2 * strip.rows.bytes_of(pieces) > self.machine.last_cache
+            far = strip.rows.bytes_of(pieces) > TIME_TILING.near_strips * self.machine.last_cache
             return walk if walk.parts is not None and (far or strip.rows.meets) else strip
 
         for piece, (plan, loops) in zip(pieces.pieces, made, strict=True):
